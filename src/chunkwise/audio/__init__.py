@@ -1,0 +1,1 @@
+"""Samples and features: reading, resampling, log-mel filter banks, augmentation."""
