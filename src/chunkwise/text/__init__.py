@@ -1,0 +1,1 @@
+"""Transcripts: one normaliser, one tokenizer."""
