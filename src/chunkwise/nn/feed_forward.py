@@ -1,0 +1,25 @@
+"""The Conformer's position-wise feed-forward module."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+class FeedForward(nn.Sequential):
+    """Pre-normalised feed-forward module: norm, expand, SiLU, project.
+
+    Reference: Gulati et al. 2020, "Conformer", arXiv:2005.08100, section 2.3.
+    """
+
+    def __init__(self, d_model: int, hidden_dim: int, dropout: float) -> None:
+        super().__init__(
+            nn.LayerNorm(d_model),
+            nn.Linear(d_model, hidden_dim),
+            nn.SiLU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden_dim, d_model),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, input: Float[Tensor, "batch frames d_model"]) -> Float[Tensor, "batch frames d_model"]:
+        """One frame at a time: nothing to carry between pieces."""
+        return super().forward(input)
