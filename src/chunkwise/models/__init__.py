@@ -1,0 +1,1 @@
+"""The Conformer-Transducer and what a frame of it may see."""
