@@ -1,0 +1,1 @@
+"""What training minimises: transducer losses, pruned and full, and the auxiliary CTC loss."""
