@@ -1,0 +1,1 @@
+"""Corpora, and the batches that are made of them, on lhotse."""

@@ -1,0 +1,1 @@
+"""Corpora made ready for training: one module each, behind `prepare.prepare_corpus`."""
