@@ -1,0 +1,1 @@
+"""Recognition of audio that arrives in pieces."""
