@@ -1,0 +1,1 @@
+"""Error rates, evaluation on any number of ranks, its files and its report."""

@@ -1,0 +1,36 @@
+"""The files that an evaluation leaves: `metrics.json` and `hypotheses.jsonl`, whole or not at all."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from chunkwise.evaluation.run_folder import StoredMetrics
+from chunkwise.evaluation.tally import Evaluation
+from chunkwise.evaluation.typed_json import to_json, write_atomically
+
+
+def stored_metrics(evaluation: Evaluation) -> StoredMetrics:
+    """What `metrics.json` holds of an evaluation."""
+    counts = evaluation.counts
+    return StoredMetrics(
+        utterances=counts.utterances,
+        words=counts.words,
+        substitutions=counts.substitutions,
+        deletions=counts.deletions,
+        insertions=counts.insertions,
+        sentence_errors=counts.sentence_errors,
+        characters=counts.characters,
+        character_errors=counts.character_errors,
+        wer=counts.wer,
+        cer=counts.cer,
+        audio_s=evaluation.audio_s,
+        rtf=evaluation.rtf,
+    )
+
+
+def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
+    """Write `metrics.json` and `hypotheses.jsonl` (one scored utterance per line, sorted by id); rank 0 calls this."""
+    if evaluation.utterances is None:
+        raise ValueError(f"{folder}: only rank 0 holds the utterances, so only rank 0 can write them")
+    lines = [utterance.to_line() + "\n" for utterance in evaluation.utterances]
+    write_atomically(folder / "hypotheses.jsonl", "".join(lines))
+    write_atomically(folder / "metrics.json", to_json(asdict(stored_metrics(evaluation))))

@@ -1,0 +1,99 @@
+"""What a run folder says about its run: `run.json`, and `evaluations/<split>-<context>/metrics.json`."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from chunkwise.evaluation.typed_json import read_json, to_json, write_atomically
+from chunkwise.models.context import ChunkContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """`run.json`: the facts of a training run that a record needs and the config alone does not tell."""
+
+    command: str
+    commit: str
+    dirty: bool  # whether the code differed from the commit
+    config: dict[str, Any]  # resolved, as plain values
+    parameters: int
+    train_s: float
+    train_hours: float  # of audio
+    device: str  # as people say it: "2x CPU"
+    torch: str  # version
+    lookahead_ms: float  # what features and subsampling see beyond a chunk's border
+
+    def write(self, run: Path) -> None:
+        """Write the facts into the run's folder."""
+        write_atomically(run / "run.json", to_json(asdict(self)))
+
+    @classmethod
+    def read(cls, run: Path) -> "RunFacts":
+        """The facts in a run's folder."""
+        return read_json(cls, run / "run.json")
+
+    def setting(self, key: str) -> Any:
+        """The config's value under a dotted key.
+
+        >>> facts = RunFacts(command="", commit="", dirty=False, config={"data": {"corpus": "fsdd"}}, parameters=1,
+        ...     train_s=1.0, train_hours=1.0, device="", torch="", lookahead_ms=0.0)
+        >>> facts.setting("data.corpus")
+        'fsdd'
+        """
+        node: Any = self.config
+        for name in key.split("."):
+            if not isinstance(node, dict) or name not in node:
+                raise ValueError(f"run.json: config has no {key}; write the whole resolved config there")
+            node = node[name]
+        return node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredMetrics:
+    """`metrics.json`: the integers first, then what follows from them; rates are fractions, `None` if undefined."""
+
+    utterances: int
+    words: int
+    substitutions: int
+    deletions: int
+    insertions: int
+    sentence_errors: int
+    characters: int
+    character_errors: int
+    wer: float | None
+    cer: float | None
+    audio_s: float
+    rtf: float | None
+
+
+def evaluation_folder(run: Path, split: str, context: ChunkContext) -> Path:
+    """Where a run keeps the evaluation of a split under a context.
+
+    >>> evaluation_folder(Path("run"), "test", ChunkContext(chunk_frames=16, left_chunks=None)).as_posix()
+    'run/evaluations/test-640ms'
+    """
+    return run / "evaluations" / f"{split}-{context.label}"
+
+
+def read_evaluations(run: Path) -> dict[tuple[str, str], StoredMetrics]:
+    """All evaluations that a run folder holds, by (split, context label), in the order of their names."""
+    files = sorted((run / "evaluations").glob("*-*/metrics.json"))
+    if not files:
+        raise FileNotFoundError(f"{run / 'evaluations'} holds no SPLIT-CONTEXT/metrics.json; evaluate the run first")
+    keys = [file.parent.name.split("-", 1) for file in files]
+    return {
+        (split, context): read_json(StoredMetrics, file) for (split, context), file in zip(keys, files, strict=True)
+    }
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSON-lines file; blank lines are passed over."""
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{path}: line {number} is not JSON ({error}); remove it") from None
+    return rows

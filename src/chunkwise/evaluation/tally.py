@@ -1,0 +1,102 @@
+"""The sums of an evaluation: integers on each rank, added over ranks, divided once."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, field, fields
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from chunkwise.evaluation.wer import ErrorCounts, count_errors
+from chunkwise.text.normalisation import normalise
+from chunkwise.typing import Seconds, World
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredUtterance:
+    """What was said (normalised), what was heard (an unknown piece is visible as `⁇`), and the word errors."""
+
+    id: str
+    reference: str
+    hypothesis: str
+    substitutions: int
+    deletions: int
+    insertions: int
+
+    def to_line(self) -> str:
+        """The utterance as one JSON line of `hypotheses.jsonl`."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_line(cls, line: str) -> "ScoredUtterance":
+        """The utterance that `to_line` wrote."""
+        return cls(**json.loads(line))
+
+    @property
+    def word_errors(self) -> int:
+        """Substitutions, deletions and insertions together."""
+        return self.substitutions + self.deletions + self.insertions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The result for a whole set of utterances; all of it but `utterances` is known on every rank."""
+
+    counts: ErrorCounts
+    audio_s: Seconds
+    compute_s: Seconds  # features, encoder and search, added over ranks; reading audio is not in it
+    utterances: tuple[ScoredUtterance, ...] | None  # sorted by id, on rank 0; `None` elsewhere
+    loss_per_token: float | None = None  # nats; `None` where no loss was asked for, or none is finite
+    utterances_without_loss: int = 0  # too short for their transcript, hence outside `loss_per_token`
+
+    @property
+    def rtf(self) -> float | None:
+        """Real-time factor: seconds of computing per second of audio; `None` without audio."""
+        return self.compute_s / self.audio_s if self.audio_s else None
+
+
+@dataclass(slots=True)
+class Tally:
+    """One rank's running sums: integers only, so that adding them in any order gives the same."""
+
+    errors: ErrorCounts = ErrorCounts()
+    samples: int = 0
+    compute_us: int = 0
+    loss_unats: int = 0  # millionths of a nat
+    loss_tokens: int = 0
+    without_loss: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def add_texts(self, ids: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> None:
+        """Score utterances."""
+        for id, reference, hypothesis in zip(ids, references, hypotheses, strict=True):
+            errors = count_errors(reference, hypothesis)
+            self.errors += errors
+            word_errors = errors.substitutions, errors.deletions, errors.insertions
+            self.lines.append(ScoredUtterance(id, normalise(reference), hypothesis, *word_errors).to_line())
+
+    def add_losses(self, losses: Float[Tensor, " batch"], tokens: Int[Tensor, " batch"]) -> None:
+        """Add the finite losses; audio too short for its transcript has none, and is counted."""
+        finite = torch.isfinite(losses)
+        self.loss_unats += int((1e6 * losses[finite].double()).round().long().sum())
+        self.loss_tokens += int(tokens[finite].sum())
+        self.without_loss += int((~finite).sum())
+
+    def merge(self, rate_hz: int, world: World) -> Evaluation:
+        """All ranks' sums as one result; every rank calls this."""
+        others = [self.samples, self.compute_us, self.loss_unats, self.loss_tokens, self.without_loss]
+        mine = torch.tensor([*astuple(self.errors), *others], dtype=torch.int64, device=world.device)
+        totals = world.sum_counts(mine).tolist()
+        num_errors = len(fields(ErrorCounts))
+        samples, compute_us, loss_unats, loss_tokens, without_loss = totals[num_errors:]
+        lines = world.gather_texts(self.lines)
+        scored = None if lines is None else sorted(map(ScoredUtterance.from_line, lines), key=lambda row: row.id)
+        return Evaluation(
+            counts=ErrorCounts(*totals[:num_errors]),
+            audio_s=samples / rate_hz,
+            compute_s=compute_us / 1e6,
+            utterances=None if scored is None else tuple(scored),
+            loss_per_token=loss_unats / 1e6 / loss_tokens if loss_tokens else None,
+            utterances_without_loss=without_loss,
+        )
