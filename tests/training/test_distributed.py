@@ -1,0 +1,91 @@
+"""One process is a world; several are found or launched, agree on sums, and end together."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+from training_workers import collectives, environment, fail
+
+from chunkwise.training.distributed import Device, RankError, RuntimeConfig, launch, open_world
+
+TWO = RuntimeConfig(processes=2, threads=1, device=Device.cpu, timeout_s=60.0)
+ALONE = RuntimeConfig(threads=1, device=Device.cpu)
+
+
+def test_one_process_is_a_world() -> None:
+    with open_world(ALONE) as world:
+        assert world.is_main
+        assert world.size == 1
+        assert world.sum_counts(torch.tensor([3])).tolist() == [3]
+        assert world.gather_texts(["a", "b"]) == ["a", "b"]
+        module = torch.nn.Linear(1, 1)
+        assert world.wrap(module) is module
+        world.barrier()
+
+
+def test_sums_leave_the_callers_tensor_alone() -> None:
+    with open_world(ALONE) as world:
+        counts = torch.tensor([1, 2])
+        assert world.sum_counts(counts) is not counts
+
+
+def test_two_launched_processes_agree_and_leave_this_process_as_it_was() -> None:
+    before, handler = dict(os.environ), signal.getsignal(signal.SIGTERM)
+    result = launch(TWO, collectives, TWO)
+    assert result == {
+        "counts": [2, 2**41 + 1],
+        "values": [1.0, 1.0],
+        "ragged": [(0, 3), (1, 3)],
+        "texts": ["last", "rank 1", "ein Ää", "last"],
+        "gradient": [[3.0, 3.0]],  # the ranks' mean of 1 + 1 and 2 + 2
+        "threads": 1,
+    }
+    assert dict(os.environ) == before
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("value", r"^rank 1 of 2: ValueError: data\.root=/nowhere does not exist; give a folder$"),
+        ("bug", r"^rank 1 of 2: KeyError: 'missing'"),
+        ("kill", r"^rank 1 of 2 was ended by SIGKILL"),
+    ],
+)
+def test_one_failure_ends_all_and_names_the_rank(kind: str, sentence: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(RankError, match=sentence) as caught:
+        launch(TWO, fail, TWO, kind)
+    assert caught.value.rank == 1
+    assert hasattr(caught.value, "__notes__") == (kind == "bug")
+    assert time.monotonic() - began < 45
+
+
+def test_inside_torchrun_nothing_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert launch(TWO, environment) == "3"
+
+
+def test_leftovers_of_a_group_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with open_world(ALONE) as world:
+        assert (world.rank, world.size) == (0, 1)
+
+
+def test_what_cannot_be_sent_is_refused_before_processes_start() -> None:
+    with pytest.raises(ValueError, match="cannot be sent to new processes"):
+        launch(TWO, lambda: None)
+
+
+def test_impossible_runtimes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"runtime\.processes=0"):
+        RuntimeConfig(processes=0)
+    with pytest.raises(ValueError, match=r"runtime\.threads=0"):
+        RuntimeConfig(threads=0)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match=r"runtime\.device=cuda"):
+            open_world(RuntimeConfig(device=Device.cuda))
