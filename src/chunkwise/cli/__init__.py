@@ -1,0 +1,1 @@
+"""The commands: each composes its config, builds the objects and hands over."""

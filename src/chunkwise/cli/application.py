@@ -1,0 +1,84 @@
+"""What every console script does around its own work: Hydra, validation, dry runs, and errors in one sentence."""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from chunkwise.config import COMMANDS, conf_dir, read, register, to_yaml
+from chunkwise.models.context import ChunkContext
+from chunkwise.training.checkpoint import find_checkpoint
+from chunkwise.training.distributed import RankError
+
+USER_ERRORS = (ValueError, OSError, RankError)
+
+Run = Callable[[Any, Path, str], None]
+"""A command's work: its config, its output folder and the command line."""
+
+
+def application(command: str, run: Run) -> Callable[[], None]:
+    """The console script `chunkwise-COMMAND`."""
+
+    def task(node: DictConfig) -> None:
+        with one_sentence_errors(raise_again=HydraConfig.get().mode is RunMode.MULTIRUN):
+            config = read(COMMANDS[command], node)
+            line = " ".join([f"chunkwise-{command}", *HydraConfig.get().overrides.task])
+            folder = Path(HydraConfig.get().runtime.output_dir)
+            if config.runtime.dry_run:
+                print(f"{to_yaml(config)}\nwould run: {line}\noutput folder: {folder}")
+                return
+            run(config, folder, line)
+
+    def main() -> None:
+        register()
+        OmegaConf.register_new_resolver("evaluations", _evaluations, replace=True)
+        OmegaConf.register_new_resolver("context", _context, replace=True)
+        hydra.main(version_base="1.3", config_path=conf_dir(), config_name=command)(task)()
+
+    return main
+
+
+class one_sentence_errors:  # noqa: N801
+    """A context in which a user's mistake ends the program with one sentence and exit code 1.
+
+    In a sweep the job's own log gets the error and Hydra goes on with the next job. `HYDRA_FULL_ERROR=1`
+    shows where the error was raised.
+    """
+
+    def __init__(self, raise_again: bool) -> None:
+        self.raise_again = raise_again
+
+    def __enter__(self) -> None:
+        """Nothing to set up."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Turn the error into its sentence."""
+        if isinstance(error, Exception) and self.raise_again:
+            logging.getLogger("chunkwise").exception("the job failed: %s", error)
+        elif isinstance(error, USER_ERRORS) and not os.environ.get("HYDRA_FULL_ERROR"):
+            print(f"error: {error}", file=sys.stderr)
+            raise SystemExit(1) from None
+        elif isinstance(error, KeyboardInterrupt):
+            raise SystemExit(130) from None
+
+
+def _evaluations(checkpoint: str | None) -> str:
+    """Where the evaluations of a checkpoint go: a folder of its run."""
+    with one_sentence_errors(raise_again=False):
+        if checkpoint is None:
+            raise ValueError("checkpoint=null must name a run folder or a checkpoint file; try checkpoint=runs/demo")
+        holder = find_checkpoint(Path(checkpoint)).parent
+        return str((holder.parent if holder.name == "checkpoints" else holder) / "evaluations")
+
+
+def _context(chunk_frames: int | None, left_chunks: int | None) -> str:
+    """The name of a context in a folder's name."""
+    with one_sentence_errors(raise_again=False):
+        return ChunkContext(chunk_frames, left_chunks).label
