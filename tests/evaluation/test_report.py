@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chunkwise.evaluation.report import Report, StreamedTranscript, hardest_utterances, write_report
-from chunkwise.evaluation.tally import Evaluation, ScoredUtterance
+from chunkwise.evaluation.tally import ScoredUtterance
 from chunkwise.evaluation.wer import ErrorCounts
 
 RIGHT = ScoredUtterance("a", "one two", "one two", 0, 0, 0)
@@ -65,6 +65,5 @@ def test_a_missing_picture_is_named(tmp_path: Path) -> None:
 
 
 def test_the_hardest_utterances_come_first_and_are_wrong() -> None:
-    evaluation = Evaluation(counts=ErrorCounts(), audio_s=1.0, compute_s=1.0, utterances=(RIGHT, WRONG, WORSE))
-    assert hardest_utterances(evaluation) == (WORSE, WRONG)
-    assert hardest_utterances(evaluation, limit=1) == (WORSE,)
+    assert hardest_utterances((RIGHT, WRONG, WORSE)) == (WORSE, WRONG)
+    assert hardest_utterances((RIGHT, WRONG, WORSE), limit=1) == (WORSE,)

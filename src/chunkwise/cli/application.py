@@ -31,6 +31,7 @@ def application(command: str, run: Run) -> Callable[[], None]:
             config = read(COMMANDS[command], node)
             line = " ".join([f"chunkwise-{command}", *HydraConfig.get().overrides.task])
             folder = Path(HydraConfig.get().runtime.output_dir)
+            os.chdir(HydraConfig.get().runtime.cwd)  # paths count from the launch folder, whatever hydra.job.chdir says
             if config.runtime.dry_run:
                 print(f"{to_yaml(config)}\nwould run: {line}\noutput folder: {folder}")
                 return

@@ -1,11 +1,11 @@
 """The report of a run for people (`report.md`) and for programs (`summary.json`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from chunkwise.evaluation.tables import markdown_table, show_rate
-from chunkwise.evaluation.tally import Evaluation, ScoredUtterance
+from chunkwise.evaluation.tally import ScoredUtterance
 from chunkwise.evaluation.typed_json import to_json, write_atomically
 from chunkwise.evaluation.wer import ErrorCounts, align_words, show_alignment
 from chunkwise.typing import Seconds
@@ -65,9 +65,9 @@ def summary(report: Report) -> dict[str, object]:
     }
 
 
-def hardest_utterances(evaluation: Evaluation, limit: int = 5) -> tuple[ScoredUtterance, ...]:
+def hardest_utterances(utterances: Iterable[ScoredUtterance], limit: int = 5) -> tuple[ScoredUtterance, ...]:
     """The utterances with the most word errors, at most `limit`; none of them is right."""
-    wrong = [utterance for utterance in evaluation.utterances or () if utterance.word_errors]
+    wrong = [utterance for utterance in utterances if utterance.word_errors]
     return tuple(sorted(wrong, key=lambda utterance: (-utterance.word_errors, utterance.id))[:limit])
 
 

@@ -1,11 +1,12 @@
 """What a run folder says about its run: `run.json`, and `evaluations/<split>-<context>/metrics.json`."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from chunkwise.evaluation.typed_json import read_json, to_json, write_atomically
+from chunkwise.evaluation.wer import ErrorCounts
 from chunkwise.models.context import ChunkContext
 
 
@@ -65,6 +66,11 @@ class StoredMetrics:
     cer: float | None
     audio_s: float
     rtf: float | None
+
+    @property
+    def counts(self) -> ErrorCounts:
+        """The integers alone."""
+        return ErrorCounts(**{field.name: getattr(self, field.name) for field in fields(ErrorCounts)})
 
 
 def evaluation_folder(run: Path, split: str, context: ChunkContext) -> Path:

@@ -14,8 +14,8 @@ from chunkwise.nn.masks import valid_frames
 class SubsamplingState:
     """The inputs of each convolution that its next output still needs."""
 
-    features: Float[Tensor, "batch 1 held mels"]
-    hidden: Float[Tensor, "batch channels held half_mels"]
+    features: Float[Tensor, "batch 1 held_features mels"]
+    hidden: Float[Tensor, "batch channels held_hidden half_mels"]
 
 
 class Subsampling(nn.Module):

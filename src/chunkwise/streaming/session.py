@@ -123,7 +123,7 @@ def lookahead_samples(fbank: Fbank, context: ChunkContext) -> int | None:
     return context.chunk_frames * Transducer.frames_per_encoder_frame * fbank.stride + fbank.right
 
 
-def latency_ms(fbank: Fbank, context: ChunkContext) -> float | None:
+def lookahead_ms(fbank: Fbank, context: ChunkContext) -> float | None:
     """`lookahead_samples` in milliseconds."""
     samples = lookahead_samples(fbank, context)
     return None if samples is None else 1000.0 * samples / fbank.config.sample_rate_hz

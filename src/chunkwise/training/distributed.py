@@ -122,7 +122,7 @@ class World:
         if self.size == 1:
             return module
         devices = [self.device] if self.device.type == "cuda" else None
-        return DistributedDataParallel(module, device_ids=devices, broadcast_buffers=False)
+        return DistributedDataParallel(module, device_ids=devices)
 
     def accumulating(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
         """Around forward and backward of one micro-batch: only the window's last one exchanges gradients."""

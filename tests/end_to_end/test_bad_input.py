@@ -1,0 +1,110 @@
+"""What a new user gets wrong: one clear sentence and a non-zero exit code, or a count where that is the rule."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from conftest import command
+
+
+def sentence(done: object) -> str:
+    """The one line on stderr of a command that failed."""
+    assert done.returncode == 1, done.stdout + done.stderr  # type: ignore[attr-defined]
+    lines = done.stderr.strip().splitlines()  # type: ignore[attr-defined]
+    assert len(lines) == 1, done.stderr  # type: ignore[attr-defined]
+    return lines[0]
+
+
+@pytest.fixture
+def audio(tmp_path: Path) -> Path:
+    """A tone and several files that are not quite recordings."""
+    tone = 0.3 * np.sin(np.arange(16_000) / 10)
+    soundfile.write(tmp_path / "tone.wav", tone, 16_000)
+    soundfile.write(tmp_path / "stereo.wav", np.stack([tone, tone], axis=1), 44_100)
+    soundfile.write(tmp_path / "short.wav", tone[:399], 16_000)
+    soundfile.write(tmp_path / "broken.wav", np.array([0.1, np.nan, 0.2]), 16_000, subtype="FLOAT")
+    (tmp_path / "text.wav").write_text("this is no recording")
+    (tmp_path / "empty.wav").write_bytes(b"")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("missing.wav", "does not exist"),
+    ("text.wav", "is not readable audio"),
+    ("empty.wav", "is empty"),
+    ("broken.wav", "non-finite"),
+])  # fmt: skip
+def test_a_file_that_is_no_recording_is_named(run_folder: Path, audio: Path, name: str, words: str) -> None:
+    said = sentence(command("stream", f"checkpoint='{run_folder}'", f"audio={audio / name}"))
+    assert name in said
+    assert words in said
+
+
+@pytest.mark.parametrize("name", ["short.wav", "stereo.wav"])
+def test_short_stereo_and_fast_recordings_are_streamed(run_folder: Path, audio: Path, name: str) -> None:
+    done = command("stream", f"checkpoint='{run_folder}'", f"audio={audio / name}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
+    said = sentence(
+        command("train", "data=fsdd", f"data.root={tmp_path / 'nowhere'}", f"hydra.run.dir={tmp_path / 'run'}")
+    )
+    assert "nowhere" in said
+    assert "data.root" in said
+
+
+def test_bad_recordings_of_a_corpus_are_skipped_and_counted(tmp_path: Path, shared_data: Path) -> None:
+    recordings = tmp_path / "fsdd" / "recordings"
+    recordings.mkdir(parents=True)
+    for path in (shared_data / "fsdd" / "recordings").glob("*_theo_?.wav"):
+        shutil.copy(path, recordings)
+    (recordings / "3_theo_8.wav").write_text("this is no recording")
+    (recordings / "4_theo_9.wav").write_bytes(b"")
+    done = command(
+        "prepare", "data=fsdd", f"data.root={tmp_path / 'fsdd'}", f"data.prepared_dir={tmp_path / 'prepared'}",
+        "data.train_utterances=10", "data.dev_utterances=2", "data.test_utterances=2",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "left out 2 recordings" in done.stdout
+    for name in ("3_theo_8", "4_theo_9"):
+        assert done.stdout.count(name) >= 1
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    assert "nothing_here" in sentence(command("evaluate", f"checkpoint={tmp_path / 'nothing_here'}"))
+    assert "checkpoint=" in sentence(command("stream", "audio=x.wav"))
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused(run_folder: Path, tmp_path: Path) -> None:
+    content = torch.load(run_folder / "checkpoints" / "best.pt")
+    for name in ("predictor.embedding.weight", "joiner.output.weight", "joiner.output.bias"):
+        content["model"][name] = content["model"][name][:-1].clone()
+    content["vocab_size"] -= 1
+    torch.save(content, tmp_path / "other.pt")
+    said = sentence(command("stream", f"checkpoint={tmp_path / 'other.pt'}", f"audio={tmp_path / 'other.pt'}"))
+    assert "readable audio" in said  # the recording is looked at first
+    soundfile.write(tmp_path / "tone.wav", np.zeros(16_000), 16_000)
+    said = sentence(command("stream", f"checkpoint={tmp_path / 'other.pt'}", f"audio={tmp_path / 'tone.wav'}"))
+    assert "tokenizer.vocab_size" in said
+
+
+def test_an_unknown_option_is_named() -> None:
+    done = command("train", "encoder.d_modle=3")
+    assert done.returncode == 1
+    assert "d_modle" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_distribution_is_no_context_of_an_evaluation(run_folder: Path) -> None:
+    assert "chunking=fixed" in sentence(command("evaluate", f"checkpoint='{run_folder}'", "chunking=dynamic"))
+
+
+def test_an_untrainable_corpus_is_refused_before_training(tiny: Sequence[str], tmp_path: Path) -> None:
+    said = sentence(command("train", *tiny, "tokenizer=bpe500", f"hydra.run.dir={tmp_path}"))
+    assert "tokenizer.vocab_size=500" in said
