@@ -21,6 +21,6 @@ check: setup  ## Everything that must hold: format, lint, types, imports, tests,
 	$(BIN)/python -m pytest --nbmake notebooks && $(BIN)/python -m chunkwise.records --check
 
 bench: setup  ## Run the benchmarks under experiments/bench; ratios go to runs/bench
-	for benchmark in experiments/bench/*.py; do $(BIN)/python $$benchmark || exit 1; done
+	for benchmark in experiments/bench/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done
 
 .PHONY: help setup demo test check bench

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chunkwise.audio.augmentation import AugmentConfig, SpecAugment
+from chunkwise.audio.augmentation import AugmentConfig, SpeakerPerturbation, SpecAugment, build_augmentation
 
 CONFIG = AugmentConfig(time_masks=2, time_mask_frames=10, time_mask_fraction=0.5, mel_masks=2, mel_mask_bins=8)
 LENGTHS = torch.tensor([100, 12, 0])
@@ -62,3 +62,45 @@ def test_nothing_is_masked_by_default() -> None:
 def test_impossible_values_name_their_key(values: dict[str, int], key: str) -> None:
     with pytest.raises(ValueError, match=key):
         AugmentConfig(**values)  # pyright: ignore[reportArgumentType]
+
+
+SPEAKER = AugmentConfig(mel_warp=0.1, channel_std=0.3)
+
+
+def test_speaker_perturbation_leaves_padding_alone_and_is_one_draw_per_utterance() -> None:
+    features = torch.randn(3, 20, 16)
+    lengths = torch.tensor([20, 11, 1])
+    once = SpeakerPerturbation(SPEAKER)(features, lengths, torch.Generator().manual_seed(1))
+    again = SpeakerPerturbation(SPEAKER)(features, lengths, torch.Generator().manual_seed(1))
+    other = SpeakerPerturbation(SPEAKER)(features, lengths, torch.Generator().manual_seed(2))
+    assert torch.equal(once, again)
+    assert not torch.allclose(once, other)
+    for row, length in enumerate(lengths):
+        assert torch.equal(once[row, length:], features[row, length:])
+    ones, generator = torch.ones(2, 9, 16), torch.Generator().manual_seed(3)
+    constant = SpeakerPerturbation(SPEAKER)(ones, torch.tensor([9, 9]), generator)
+    assert torch.allclose(constant, constant[:, :1].expand(-1, 9, -1))  # the same offset in every frame
+    assert not torch.allclose(constant[0], constant[1])
+
+
+def test_a_stretch_of_nothing_changes_nothing() -> None:
+    features = torch.randn(2, 5, 8)
+    none = SpeakerPerturbation(AugmentConfig())
+    assert torch.allclose(none(features, torch.tensor([5, 5]), torch.Generator().manual_seed(0)), features)
+
+
+def test_a_ramp_over_the_mels_is_stretched_by_at_most_the_configured_share() -> None:
+    ramp = torch.arange(40.0).expand(500, 1, 40)
+    warp = SpeakerPerturbation(AugmentConfig(mel_warp=0.1))
+    slopes = warp(ramp, torch.ones(500, dtype=torch.long), torch.Generator().manual_seed(0))[:, 0, 10] / 10
+    assert slopes.min() >= 0.9 - 1e-5
+    assert slopes.max() <= 1.1 + 1e-5
+    assert slopes.max() - slopes.min() > 0.15
+
+
+def test_what_is_not_asked_for_is_not_built() -> None:
+    assert build_augmentation(AugmentConfig()) is None
+    features, lengths = torch.randn(2, 30, 16), torch.tensor([30, 20])
+    both = build_augmentation(AugmentConfig(mel_warp=0.1, mel_masks=1, mel_mask_bins=8))
+    assert both is not None
+    assert both(features, lengths, torch.Generator().manual_seed(4)).shape == features.shape

@@ -1,6 +1,7 @@
 """What a new user gets wrong: one clear sentence and a non-zero exit code, or a count where that is the rule."""
 
 import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,15 +9,14 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from console import command
 
-from conftest import command
 
-
-def sentence(done: object) -> str:
+def sentence(done: "subprocess.CompletedProcess[str]") -> str:
     """The one line on stderr of a command that failed."""
-    assert done.returncode == 1, done.stdout + done.stderr  # type: ignore[attr-defined]
-    lines = done.stderr.strip().splitlines()  # type: ignore[attr-defined]
-    assert len(lines) == 1, done.stderr  # type: ignore[attr-defined]
+    assert done.returncode == 1, done.stdout + done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
     return lines[0]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from console import command
 
 from chunkwise.cli import assembly
 from chunkwise.cli.stream import stream
@@ -14,7 +15,6 @@ from chunkwise.data.corpora.prepare import prepare_corpus
 from chunkwise.data.loading import listed, load_waveform
 from chunkwise.decoding.search import DecodingConfig
 from chunkwise.models.context import ChunkContext
-from conftest import command
 
 
 def rows(path: Path) -> list[dict]:

@@ -54,6 +54,9 @@ def test_time_ends_the_schedule_only_where_asked() -> None:
     assert learning_rate(UNIT, by_steps, 10, 100, time_share=0.5) == pytest.approx(0.9)
     assert learning_rate(UNIT, by_time, 10, 100, time_share=0.5) == pytest.approx(0.5)
     assert learning_rate(UNIT, by_time, 70, 100, time_share=0.5) == pytest.approx(0.3)
+    warm = ScheduleConfig(warmup_steps=40, by_time=True)
+    assert learning_rate(UNIT, warm, 40, 100, time_share=0.3) == 1.0  # ahead of its time: as without
+    assert learning_rate(UNIT, warm, 40, 100, time_share=0.7) == pytest.approx(0.5)
 
 
 def test_no_warmup_and_a_run_shorter_than_its_warmup() -> None:

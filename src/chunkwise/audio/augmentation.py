@@ -1,5 +1,6 @@
 """What training does to audio and features, and nothing else does: speed perturbation and SpecAugment."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -17,6 +18,8 @@ class AugmentConfig:
     time_mask_fraction: float = 0.15  # at most this share of the utterance in one mask
     mel_masks: int = 0  # SpecAugment masks along the mel axis, per utterance
     mel_mask_bins: int = 0  # widest mel mask
+    mel_warp: float = 0.0  # another vocal tract: the mel axis is stretched by up to this share, per utterance
+    channel_std: float = 0.0  # another microphone: spread of a smooth offset over the mels, in the features' deviations
 
     def __post_init__(self) -> None:
         if not self.speed_factors or not all(0.5 <= factor <= 2 for factor in self.speed_factors):
@@ -25,6 +28,10 @@ class AugmentConfig:
             )
         if not 0 <= self.time_mask_fraction <= 1:
             raise ValueError(f"augment.time_mask_fraction={self.time_mask_fraction} must lie in [0, 1]; try 0.15")
+        if not 0 <= self.mel_warp < 0.5:
+            raise ValueError(f"augment.mel_warp={self.mel_warp} must lie in [0, 0.5); try 0.1")
+        if not self.channel_std >= 0:
+            raise ValueError(f"augment.channel_std={self.channel_std} must not be negative; try 0.3")
         for name in ("time_masks", "time_mask_frames", "mel_masks", "mel_mask_bins"):
             if getattr(self, name) < 0:
                 raise ValueError(f"augment.{name}={getattr(self, name)} must not be negative; try 0")
@@ -73,3 +80,69 @@ def _stretches(
     place = torch.arange(size, device=lengths.device)
     inside = (place >= start[:, :, None]) & (place < (start + width)[:, :, None])
     return inside.any(dim=1)
+
+
+CHANNEL_COSINES = 3
+"""Level, tilt and curve: how many cosines over the mel axis make up a channel."""
+
+
+class SpeakerPerturbation:
+    """Another speaker at another microphone: each utterance's mel axis stretched, and a smooth offset added.
+
+    Stretching the frequency axis stands for another length of the vocal tract, a sum of low cosines over the mels for
+    another level and frequency response. All randomness comes from `generator`.
+
+    Reference: Jaitly and Hinton 2013, "Vocal Tract Length Perturbation (VTLP) improves speech recognition".
+    """
+
+    def __init__(self, config: AugmentConfig) -> None:
+        self.config = config
+
+    def __call__(
+        self, features: Float[Tensor, "batch frames mels"], lengths: Int[Tensor, " batch"], generator: torch.Generator
+    ) -> Float[Tensor, "batch frames mels"]:
+        """The normalised features as another speaker might have given them; beyond each length nothing changes."""
+        batch, frames, mels = features.shape
+        draws = torch.rand(batch, 1, generator=generator, device=generator.device).to(features)
+        weights = torch.randn(batch, CHANNEL_COSINES, generator=generator, device=generator.device).to(features)
+        warped = _stretched(features, 1 + self.config.mel_warp * (2 * draws - 1))
+        places = (torch.arange(mels, device=features.device, dtype=features.dtype) + 0.5) / mels
+        order = torch.arange(CHANNEL_COSINES, device=features.device, dtype=features.dtype)
+        cosines = (torch.pi * order[:, None] * places).cos()
+        offset = self.config.channel_std * (weights @ cosines)
+        valid = torch.arange(frames, device=features.device) < lengths.to(features.device)[:, None]
+        return torch.where(valid[:, :, None], warped + offset[:, None], features)
+
+
+def _stretched(
+    features: Float[Tensor, "batch frames mels"], factors: Float[Tensor, "batch 1"]
+) -> Float[Tensor, "batch frames mels"]:
+    """Bin m of each row becomes what stood at `m * factor`, interpolated; the last bin stands for all beyond."""
+    mels = features.shape[2]
+    places = (torch.arange(mels, device=features.device, dtype=features.dtype) * factors).clamp(max=mels - 1)
+    below = places.long().clamp(max=mels - 2)
+    share = (places - below)[:, None]
+    index = below[:, None].expand(-1, features.shape[1], -1)
+    return features.gather(2, index) * (1 - share) + features.gather(2, index + 1) * share
+
+
+FeatureAugmentation = Callable[[Tensor, Tensor, torch.Generator], Tensor]
+"""Normalised features, their lengths and a generator, to features of the same shape."""
+
+
+def build_augmentation(config: AugmentConfig) -> FeatureAugmentation | None:
+    """What training does to the features of a batch; `None` where it does nothing."""
+    steps: list[FeatureAugmentation] = []
+    if config.mel_warp or config.channel_std:
+        steps.append(SpeakerPerturbation(config))
+    if config.time_masks or config.mel_masks:
+        steps.append(SpecAugment(config))
+    if not steps:
+        return None
+
+    def augment(features: Tensor, lengths: Tensor, generator: torch.Generator) -> Tensor:
+        for step in steps:
+            features = step(features, lengths, generator)
+        return features
+
+    return augment

@@ -3,7 +3,8 @@
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,28 +47,25 @@ def application(command: str, run: Run) -> Callable[[], None]:
     return main
 
 
-class one_sentence_errors:  # noqa: N801
+@contextmanager
+def one_sentence_errors(raise_again: bool) -> Iterator[None]:
     """A context in which a user's mistake ends the program with one sentence and exit code 1.
 
-    In a sweep the job's own log gets the error and Hydra goes on with the next job. `HYDRA_FULL_ERROR=1`
-    shows where the error was raised.
+    In a sweep (`raise_again`) the job's own log gets the error and Hydra goes on with the next job.
+    `HYDRA_FULL_ERROR=1` shows where the error was raised.
     """
-
-    def __init__(self, raise_again: bool) -> None:
-        self.raise_again = raise_again
-
-    def __enter__(self) -> None:
-        """Nothing to set up."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Turn the error into its sentence."""
-        if isinstance(error, Exception) and self.raise_again:
+    try:
+        yield
+    except Exception as error:
+        if raise_again:
             logging.getLogger("chunkwise").exception("the job failed: %s", error)
-        elif isinstance(error, USER_ERRORS) and not os.environ.get("HYDRA_FULL_ERROR"):
-            print(f"error: {error}", file=sys.stderr)
-            raise SystemExit(1) from None
-        elif isinstance(error, KeyboardInterrupt):
-            raise SystemExit(130) from None
+            raise
+        if not isinstance(error, USER_ERRORS) or os.environ.get("HYDRA_FULL_ERROR"):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
 
 
 def _evaluations(checkpoint: str | None) -> str:

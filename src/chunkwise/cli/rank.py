@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from lhotse import CutSet
 from torch import Tensor
 
-from chunkwise.audio.augmentation import SpecAugment
+from chunkwise.audio.augmentation import build_augmentation
 from chunkwise.audio.fbank import Fbank
 from chunkwise.cli import assembly
 from chunkwise.config import TrainConfig, plain, to_yaml
@@ -38,6 +38,7 @@ from chunkwise.training.step import Parts
 
 def train_on_rank(config: TrainConfig, folder: Path, command: str) -> None:
     """Train as one rank of the world that this process finds itself in."""
+    code = assembly.git_state()  # now: the checkout may change while this runs
     with open_world(config.runtime) as world:
         say = print if world.is_main else lambda text: None
         if world.is_main:
@@ -76,7 +77,7 @@ def train_on_rank(config: TrainConfig, folder: Path, command: str) -> None:
             outputs = Outputs(log, CheckpointFolder(folder / "checkpoints", plain(config), tokenizer.to_bytes()))
             state = train(config.training, parts, loader, validator, outputs, state)
         if world.is_main:
-            facts(config, command, parts, cuts, state).write(folder)
+            facts(config, command, code, parts, cuts, state).write(folder)
             plot_training_curve(folder / METRICS, folder / "training_curve.png")
             say(f"run folder: {folder}")
 
@@ -96,13 +97,12 @@ def shared_tokenizer(
 
 def build_parts(config: TrainConfig, objective: Objective, world: World) -> Parts:
     """What every optimizer step works with."""
-    augment = config.augment
     steps, optimizer, schedule = config.training.max_steps, config.optimizer, config.schedule
     return Parts(
         world=world,
         objective=objective,
         fbank=Fbank(config.features).to(world.device),
-        augment=SpecAugment(augment) if augment.time_masks or augment.mel_masks else None,
+        augment=build_augmentation(config.augment),
         optimizer=build_optimizer(objective, optimizer),
         precision=Precision(config.precision, world.device),
         draw_context=partial(draw_context, config.chunking, config.seed),
@@ -161,16 +161,17 @@ def count_parameters(model: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def facts(config: TrainConfig, command: str, parts: Parts, cuts: CutSet, state: TrainState) -> RunFacts:
+def facts(
+    config: TrainConfig, command: str, code: tuple[str, bool], parts: Parts, cuts: CutSet, state: TrainState
+) -> RunFacts:
     """What a record must know of the run besides its metrics."""
-    commit, dirty = assembly.git_state()
     device = f"{parts.world.size} x {parts.world.device.type.upper()}"
     if parts.world.device.type == "cpu":
         device += f" ({torch.get_num_threads()} threads each)"
     return RunFacts(
         command=command,
-        commit=commit,
-        dirty=dirty,
+        commit=code[0],
+        dirty=code[1],
         config=plain(config),
         parameters=count_parameters(parts.objective.model),
         train_s=round(state.seconds, 1),

@@ -50,7 +50,7 @@ class ScheduleConfig:
     kind: ScheduleKind = ScheduleKind.linear
     warmup_steps: int = 200
     final_factor: float = 0.0  # linear, cosine: the factor at `training.max_steps`
-    by_time: bool = False  # linear, cosine: also end with `training.max_seconds`; such a run cannot be repeated bitwise
+    by_time: bool = False  # linear, cosine: end with `training.max_seconds` where that comes before the last step
 
     def __post_init__(self) -> None:
         """Refuse a warm-up or an end that means nothing."""
@@ -82,7 +82,8 @@ def learning_rate(
 ) -> float:
     """The learning rate of update number `step`, counted from 1 in updates that were taken.
 
-    `time_share` is the share of `training.max_seconds` that is used up; it counts with `schedule.by_time` only.
+    `time_share` is the share of `training.max_seconds` that is used up. With `schedule.by_time` a run that is behind
+    its time decays as if it had taken the steps that belong to it; a run that is not behind does not notice.
     `noam` is the inverse square root of Vaswani et al. 2017 (arXiv:1706.03762), scaled to peak at `optimizer.lr`.
 
     >>> schedule = ScheduleConfig(warmup_steps=10)
@@ -91,9 +92,8 @@ def learning_rate(
     """
     warmup = schedule.warmup_steps
     rise = min(1.0, step / warmup) if warmup else 1.0
-    done = min(1.0, max(0.0, (step - warmup) / max(1, max_steps - warmup)))
-    if schedule.by_time:
-        done = min(1.0, max(done, time_share))
+    reached = max(step, time_share * max_steps) if schedule.by_time else step
+    done = min(1.0, max(0.0, (reached - warmup) / max(1, max_steps - warmup)))
     return optimizer.lr * min(rise, _decay(schedule, step, done))
 
 

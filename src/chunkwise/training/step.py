@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from chunkwise.audio.augmentation import FeatureAugmentation
 from chunkwise.audio.fbank import Fbank
 from chunkwise.data.batches import Batch
 from chunkwise.data.samplers import Position
@@ -31,7 +32,7 @@ class Parts:
     world: World
     objective: Objective
     fbank: Fbank
-    augment: Callable[[Tensor, Tensor, torch.Generator], Tensor] | None  # normalised features, lengths, generator
+    augment: FeatureAugmentation | None
     optimizer: Optimizer
     precision: Precision
     draw_context: Callable[[int], ChunkContext]  # by step

@@ -1,0 +1,116 @@
+"""Seconds of audio per second: the training step, the data path alone, and the filter bank alone.
+
+The loader reads ahead while the step computes, so training is as fast as the slower of the two; here the loader
+runs in the same process as everything else, without workers, which is its worst case.
+
+    python experiments/bench/bench_throughput.py
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from harness import interleaved, ratio, report
+from hydra import compose, initialize_config_dir
+
+from chunkwise.audio.fbank import Fbank
+from chunkwise.cli import assembly, rank
+from chunkwise.config import TrainConfig, conf_dir, read, register
+from chunkwise.data.batches import Batch
+from chunkwise.data.corpora.prepare import prepare_corpus
+from chunkwise.data.loading import listed, transcript
+from chunkwise.data.samplers import Position, TrainBatches, train_loader
+from chunkwise.losses.objective import Objective
+from chunkwise.text.tokenizer import Tokenizer, train_tokenizer
+from chunkwise.training.distributed import World
+from chunkwise.training.state import TrainState
+from chunkwise.training.step import Meter, Parts, next_window, take_step
+
+ROUNDS, BATCHES = 7, 6
+
+
+class Bench:
+    """A training run of the embedded corpus, taken apart."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        world = World(0, 1, torch.device("cpu"))
+        self.cuts = listed(prepare_corpus(config.data).splits["train"])
+        self.config = config
+        self.tokenizer = self.train_tokenizer()
+        model = assembly.build_model(config, self.tokenizer.vocab_size)
+        self.parts: Parts = rank.build_parts(config, Objective(model, config.loss), world)
+        self.parts.train_mode(True)
+        self.state = TrainState()
+        self.loader = self.batches(["speed_1"])
+        self.perturbing_loader = self.batches(["speed_0.9", "speed_1", "speed_1.1"])
+        self.ready = [batch for _, batch in (next(self.loader) for _ in range(BATCHES))]
+
+    def train_tokenizer(self) -> Tokenizer:
+        """Characters of the digits' names."""
+        path = Path(self.config.data.prepared_dir) / "bench.model"
+        return train_tokenizer(map(transcript, self.cuts), self.config.tokenizer, path)
+
+    def batches(self, speeds: list[str]) -> Iterator[tuple[Position, Batch]]:
+        """The endless stream of training batches, loaded in this process."""
+        factors = [float(speed.removeprefix("speed_")) for speed in speeds]
+        batches = TrainBatches(cuts=self.cuts, config=self.config.data, seed=0, speed_factors=factors)
+        dataset = assembly.training_dataset(self.tokenizer, self.parts.fbank)
+        return train_loader(batches, dataset, Position(), 0, 1)
+
+    def step(self) -> float:
+        """Audio per second of optimizer steps on batches that are ready."""
+        start, at = time.perf_counter(), Position()
+        for batch in self.ready:
+            window = next_window(iter([(at, batch)]), 1, self.parts, self.state, Meter(0.0))
+            take_step(self.parts.objective, self.parts, window, 1e-4, 5.0, self.state)
+        return seconds_of(self.ready) / (time.perf_counter() - start)
+
+    def load(self, loader: Iterator[tuple[Position, Batch]]) -> float:
+        """Audio per second of the data path: reading, decoding, resampling, tokens, batches."""
+        start = time.perf_counter()
+        loaded = [next(loader)[1] for _ in range(2 * BATCHES)]
+        return seconds_of(loaded) / (time.perf_counter() - start)
+
+    def features(self) -> float:
+        """Audio per second of the filter bank."""
+        fbank: Fbank = self.parts.fbank
+        start = time.perf_counter()
+        for batch in self.ready:
+            fbank(batch.waveforms, batch.lengths)
+        return seconds_of(self.ready) / (time.perf_counter() - start)
+
+
+def seconds_of(batches: list[Batch]) -> float:
+    """How much audio the batches hold."""
+    return sum(float(batch.lengths.sum()) for batch in batches) / 16_000
+
+
+def main() -> None:
+    """Measure and report."""
+    register()
+    overrides = [
+        "experiment=digits_streaming", "runtime=cpu", "data.train_utterances=400", "data.dev_utterances=2",
+        "data.test_utterances=2", "data.prepared_dir=runs/bench/prepared", "data.num_workers=0",
+    ]  # fmt: skip
+    with initialize_config_dir(conf_dir(), version_base="1.3"):
+        bench = Bench(read(TrainConfig, compose("train", overrides)))
+    sides = {
+        "training step": bench.step,
+        "loader": lambda: bench.load(bench.loader),
+        "loader, speed perturbed": lambda: bench.load(bench.perturbing_loader),
+        "filter bank": bench.features,
+    }
+    rates = interleaved(sides, ROUNDS)
+    ratios = {
+        "loader / step": ratio(rates, "loader", "training step"),
+        "perturbed loader / step": ratio(rates, "loader, speed perturbed", "training step"),
+        "filter bank / step": ratio(rates, "filter bank", "training step"),
+    }
+    report("throughput", "seconds of audio per second", rates, ratios)
+
+
+if __name__ == "__main__":
+    main()
