@@ -74,7 +74,7 @@ def build_optimizer(module: nn.Module, config: OptimizerConfig) -> AdamW:
     decayed = [p for p in trainable if p.ndim >= 2 and id(p) not in embeddings]
     kept = [p for p in trainable if p.ndim < 2 or id(p) in embeddings]
     groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}]
-    return AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps)
+    return AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
 
 
 def learning_rate(
