@@ -1,6 +1,7 @@
 """Training sees an endless stream with a place; evaluation sees each utterance exactly once."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -109,6 +110,14 @@ def test_speed_is_drawn_per_utterance_and_epoch_before_batching() -> None:
     assert set(counts) == {0.5, 1.0, 2.0}
     assert min(counts.values()) > 20
     assert ratios[0] == ratios[2] != ratios[1]
+
+
+def test_speed_begins_with_its_epoch() -> None:
+    stream = replace(stream_of(speeds=(0.5, 2.0)), perturbed_from=1)
+    before = {cut.id: cut.duration for cut in stream.cuts}
+    for epoch, untouched in ((0, len(before)), (1, 0)):
+        cuts = [cut for batch in stream.epoch(epoch) for cut in listed(batch)]
+        assert sum(cut.duration == before[cut.id] for cut in cuts) == untouched
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

@@ -8,6 +8,7 @@ import pytest
 import torch
 import yaml
 from console import command
+from lhotse import MonoCut
 
 from chunkwise.cli import assembly
 from chunkwise.cli.stream import stream
@@ -73,6 +74,8 @@ def test_evaluate_writes_integers_and_sorted_hypotheses(run_folder: Path) -> Non
 def test_stream_prints_partials_and_the_final_text(run_folder: Path) -> None:
     _, trained = assembly.load_trained(str(run_folder))
     cut = listed(prepare_corpus(trained.data).splits["test"])[0]
+    assert isinstance(cut, MonoCut)
+    assert cut.recording is not None
     audio = cut.recording.sources[0].source
     done = command("stream", f"checkpoint='{run_folder}'", f"audio='{audio}'", "chunking.chunk_frames=4")
     assert done.returncode == 0, done.stderr
@@ -87,7 +90,7 @@ def test_every_stream_says_what_its_evaluation_said(run_folder: Path) -> None:
     checkpoint, trained = assembly.load_trained(str(run_folder))
     recogniser = assembly.load_recogniser(checkpoint, trained, DecodingConfig(), torch.device("cpu"))
     said = {row["id"]: row["hypothesis"] for row in rows(folder / "hypotheses.jsonl")}
-    for cut in prepare_corpus(trained.data).splits["test"]:
+    for cut in listed(prepare_corpus(trained.data).splits["test"]):
         waveform = load_waveform(cut, 16_000)
         assert stream(recogniser, context, (waveform, 16_000), 100.0, lambda *_: None).text == said[cut.id]
 

@@ -12,6 +12,7 @@ from torch import Tensor
 class AugmentConfig:
     """What training does to the audio and the features; validation and tests never see it."""
 
+    from_epoch: int = 0  # the epochs before it, counted from 0, see audio and features as they are
     speed_factors: list[float] = field(default_factory=lambda: [1.0])  # one is drawn per utterance and epoch
     time_masks: int = 0  # SpecAugment masks along time, per utterance
     time_mask_frames: int = 0  # longest time mask
@@ -32,7 +33,7 @@ class AugmentConfig:
             raise ValueError(f"augment.mel_warp={self.mel_warp} must lie in [0, 0.5); try 0.1")
         if not self.channel_std >= 0:
             raise ValueError(f"augment.channel_std={self.channel_std} must not be negative; try 0.3")
-        for name in ("time_masks", "time_mask_frames", "mel_masks", "mel_mask_bins"):
+        for name in ("from_epoch", "time_masks", "time_mask_frames", "mel_masks", "mel_mask_bins"):
             if getattr(self, name) < 0:
                 raise ValueError(f"augment.{name}={getattr(self, name)} must not be negative; try 0")
 

@@ -70,7 +70,11 @@ def train_on_rank(config: TrainConfig, folder: Path, command: str) -> None:
             for line in filter(None, (notice, parts.precision.notice, describe_start(model, state, world))):
                 log.say(line)
             batches = TrainBatches(
-                cuts=listed(cuts), config=config.data, seed=config.seed, speed_factors=config.augment.speed_factors
+                cuts=listed(cuts),
+                config=config.data,
+                seed=config.seed,
+                speed_factors=config.augment.speed_factors,
+                perturbed_from=config.augment.from_epoch,
             )
             loader = train_loader(batches, dataset, state.position, world.rank, world.size)
             validator = Validator(config, parts, tokenizer, corpus.splits["dev"])
@@ -103,6 +107,7 @@ def build_parts(config: TrainConfig, objective: Objective, world: World) -> Part
         objective=objective,
         fbank=Fbank(config.features).to(world.device),
         augment=build_augmentation(config.augment),
+        augment_from_epoch=config.augment.from_epoch,
         optimizer=build_optimizer(objective, optimizer),
         precision=Precision(config.precision, world.device),
         draw_context=partial(draw_context, config.chunking, config.seed),

@@ -76,6 +76,7 @@ class TrainBatches:
     config: DataConfig
     seed: int
     speed_factors: Sequence[float] = (1.0,)
+    perturbed_from: int = 0  # the first epoch with speed factors
 
     def __post_init__(self) -> None:
         if not len(self.cuts):
@@ -104,6 +105,8 @@ class TrainBatches:
         return int.from_bytes(hashlib.sha256(f"{self.seed}/{name}".encode()).digest()[:6])
 
     def _perturbed(self, cut: Cut, epoch: int) -> Cut:
+        if epoch < self.perturbed_from:
+            return cut
         factor = self.speed_factors[self.draw(f"{epoch}/{cut.id}") % len(self.speed_factors)]
         return cut if factor == 1 else cut.perturb_speed(factor, affix_id=False)
 

@@ -38,6 +38,7 @@ class Parts:
     draw_context: Callable[[int], ChunkContext]  # by step
     learning_rate: Callable[[int, float], float]  # by step, from 1, and the used share of the time
     seed: int
+    augment_from_epoch: int = 0
 
     def train_mode(self, training: bool) -> None:
         """Dropout, dither and augmentation on, or off for validation."""
@@ -51,6 +52,7 @@ class Window:
 
     batches: list[Batch]
     tokens: float
+    epochs: list[int]  # of each batch
     skipped: list[str]  # on rank 0: the utterances that could not be used and were not named before, with the reason
 
 
@@ -131,7 +133,9 @@ def next_window(
     meter.padded_samples += padded_samples
     meter.audio_s += samples / parts.fbank.config.sample_rate_hz
     state.audio_s += samples / parts.fbank.config.sample_rate_hz
-    return Window([batch.to(parts.world.device) for batch in local], tokens, skipped)
+    return Window(
+        [batch.to(parts.world.device) for batch in local], tokens, [position.epoch for position, _ in taken], skipped
+    )
 
 
 def _told(world: World, skips: list[Skip], state: TrainState) -> list[str]:
@@ -151,10 +155,10 @@ def take_step(
     """Forward and backward of every micro-batch, then the update; a dropped window only counts as dropped."""
     world, context = parts.world, parts.draw_context(state.step)
     total = torch.zeros(1, dtype=torch.float64, device=world.device)
-    for number, batch in enumerate(window.batches):
+    for number, (batch, epoch) in enumerate(zip(window.batches, window.epochs, strict=True)):
         generator = seed_step(parts.seed, state.window, number * world.size + world.rank, world.device)
         with world.accumulating(module, last=number + 1 == len(window.batches)):
-            loss = _batch_loss(module, parts, batch, context, state.step, generator)
+            loss = _batch_loss(module, parts, batch, _Place(state.step, epoch, context), generator)
             # The ranks' gradients are averaged, hence the factor: their sum over all tokens is wanted.
             parts.precision.backward(loss * (world.size / max(window.tokens, 1.0)))
         total += loss.detach()
@@ -165,14 +169,23 @@ def take_step(
     return Update(loss_per_token, rate, context, outcome)
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in training a batch stands, and what its frames may see."""
+
+    step: int
+    epoch: int
+    context: ChunkContext
+
+
 def _batch_loss(
-    module: nn.Module, parts: Parts, batch: Batch, context: ChunkContext, step: int, generator: torch.Generator
+    module: nn.Module, parts: Parts, batch: Batch, place: _Place, generator: torch.Generator
 ) -> Float[Tensor, ""]:
     """The loss of one micro-batch, summed over its utterances."""
     with torch.no_grad():
         features, lengths = parts.fbank(batch.waveforms, batch.lengths, generator)
-    draw = parts.augment
+    draw = parts.augment if place.epoch >= parts.augment_from_epoch else None
     augment = None if draw is None else lambda features, lengths: draw(features, lengths, generator)
     with parts.precision.autocast():
-        losses = module(features, lengths, batch.tokens, batch.token_lengths, context, step, augment)
+        losses = module(features, lengths, batch.tokens, batch.token_lengths, place.context, place.step, augment)
     return (losses.total * batch.weights).sum()
