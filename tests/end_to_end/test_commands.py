@@ -1,6 +1,9 @@
 """Train, evaluate and stream through the console scripts."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -109,3 +112,17 @@ def test_help_lists_the_groups_with_a_line_each(name: str) -> None:
     groups = {"prepare": ["data"], "train": ["encoder", "chunking", "experiment"]}.get(name, ["chunking", "decoding"])
     for group in groups:
         assert any(line.split()[:1] == [group] and len(line.split()) > 2 for line in done.stdout.splitlines()), group
+
+
+def test_under_torchrun_all_ranks_share_one_run_folder(tiny: Sequence[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "chunkwise.cli.train",
+            *tiny, "training.max_steps=2", "data.max_batch_s=8",
+        ],
+        cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (tmp_path / "runs" / "digits").iterdir()
+    assert torch.load(folder / "checkpoints" / "last.pt")["state"]["world_size"] == 2

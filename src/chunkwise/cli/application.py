@@ -5,10 +5,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import hydra
+import psutil
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -42,6 +44,7 @@ def application(command: str, run: Run) -> Callable[[], None]:
         register()
         OmegaConf.register_new_resolver("evaluations", _evaluations, replace=True)
         OmegaConf.register_new_resolver("context", _context, replace=True)
+        OmegaConf.register_new_resolver("launch_time", _launch_time, replace=True)
         hydra.main(version_base="1.3", config_path=conf_dir(), config_name=command)(task)()
 
     return main
@@ -81,3 +84,11 @@ def _context(chunk_frames: int | None, left_chunks: int | None) -> str:
     """The name of a context in a folder's name."""
     with one_sentence_errors(raise_again=False):
         return ChunkContext(chunk_frames, left_chunks).label
+
+
+def _launch_time() -> str:
+    """When this command was started, to the microsecond; the ranks that one torchrun started agree on it."""
+    started = datetime.now()
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        started = datetime.fromtimestamp(psutil.Process(os.getppid()).create_time())
+    return started.strftime("%Y-%m-%d_%H-%M-%S-%f")

@@ -40,6 +40,7 @@ def train_on_rank(config: TrainConfig, folder: Path, command: str) -> None:
     """Train as one rank of the world that this process finds itself in."""
     code = assembly.git_state()  # now: the checkout may change while this runs
     with open_world(config.runtime) as world:
+        folder = Path(world.share_text(str(folder)))
         say = print if world.is_main else lambda text: None
         if world.is_main:
             write_atomically(folder / "config.yaml", to_yaml(config))

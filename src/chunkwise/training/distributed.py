@@ -113,6 +113,13 @@ class World:
         parts = self.gather_ragged(encoded)
         return None if parts is None else [text for part in parts for text in json.loads(bytes(part.tolist()))]
 
+    def share_text(self, text: str) -> str:
+        """Rank 0's text, on every rank."""
+        encoded = torch.tensor(list(text.encode()) if self.is_main else [], dtype=torch.int64)
+        size = int(self._sum(torch.tensor([len(encoded)])))
+        shared = self._sum(torch.cat((encoded, encoded.new_zeros(size - len(encoded)))))
+        return bytes(shared.tolist()).decode()
+
     def barrier(self) -> None:
         """Wait, with an end, until every rank is here."""
         self._sum(torch.zeros(1, dtype=torch.int64))
