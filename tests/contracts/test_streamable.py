@@ -19,6 +19,7 @@ from chunkwise.models.joiner import JoinerConfig
 from chunkwise.models.predictor import PredictorConfig, PredictorKind
 from chunkwise.models.transducer import Transducer, TransducerConfig
 from chunkwise.nn.subsampling import Subsampling
+from chunkwise.typing import Streamable
 
 MELS = 12
 CONTEXTS = [
@@ -190,3 +191,20 @@ def test_tokens_of_a_stream_equal_those_of_the_whole(kind: PredictorKind, data: 
             state = search.stream(piece, torch.full((2,), piece.shape[1]), state)
     for one, other in zip(search.hypotheses(state), whole, strict=True):
         assert (one.tokens, one.frames) == (other.tokens, other.frames)
+
+
+def test_boxes_with_a_fixed_window_declare_it_and_keep_to_it() -> None:
+    """An output's gradient ends where `left` and `right` say, counted from its own block of `stride` inputs."""
+    torch.manual_seed(0)
+    window_box = Subsampling(MELS, 16, 8).double().eval()
+    for box in (Fbank(FbankConfig()).double().eval(), window_box):
+        assert isinstance(box, Streamable)
+        length = 24 * box.stride
+        axes = (MELS,) if box is window_box else ()
+        x = torch.randn(1, length, *axes, dtype=torch.float64, requires_grad=True)
+        output, _ = box(x, torch.tensor([length]))
+        for position in (5, 11):
+            (gradient,) = torch.autograd.grad(output[0, position].square().sum(), x, retain_graph=True)
+            touched = gradient[0].reshape(length, -1).abs().amax(dim=1).nonzero().flatten()
+            assert int(touched.min()) == position * box.stride - box.left
+            assert int(touched.max()) == (position + 1) * box.stride - 1 + box.right
