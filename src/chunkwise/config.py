@@ -210,18 +210,22 @@ def _help(command: str, cls: type) -> dict[str, str]:
     names = [name for name in get_type_hints(cls) if name in GROUPS]
     names += ["experiment"] if command == "train" else []
     width = max(map(len, names))
-    groups = "\n".join(f"  {name:<{width}}  {GROUPS[name]}" for name in names)
+    groups = "\n".join(f"  {name:<{width}}  {GROUPS[name]} ({', '.join(_options(name))})" for name in names)
     options = "\n".join(f"  {option}" for option in _own_options(cls))
     return {
         "app_name": f"chunkwise-{command}",
         "header": (cls.__doc__ or "").strip(),
         "footer": "Any key of the config below can be set as key=value; --multirun sweeps over comma-separated values.",
         "template": (
-            "${hydra.help.header}\n\nGroups (choose with group=option; options are the files in conf/GROUP/):\n"
+            "${hydra.help.header}\n\nGroups (choose with group=option):\n"
             f"{groups}\n\nOwn options:\n{options or '  none'}\n  hydra.run.dir=FOLDER\n\n"
             "${hydra.help.footer}\n\n$CONFIG"
         ),
     }
+
+
+def _options(group: str) -> list[str]:
+    return sorted(path.stem for path in Path(conf_dir(), group).glob("*.yaml"))
 
 
 def _own_options(cls: type, prefix: str = "") -> list[str]:
