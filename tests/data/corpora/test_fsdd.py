@@ -1,5 +1,6 @@
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +180,22 @@ def test_real_recordings_are_all_usable(shared_data: Path, tmp_path: Path) -> No
     assert {cut.supervisions[0].speaker for cut in listed(corpus.splits["train"])} == {
         *("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
     }
+
+
+def test_synthetic_voices_join_training_only_with_the_recordings_bandwidth(small_fsdd: Path, tmp_path: Path) -> None:
+    plain = config(small_fsdd, tmp_path, holdout="bo")
+    corpus = prepare_corpus(replace(plain, synthetic_utterances=3))
+    assert corpus.folder != prepare_corpus(plain).folder
+    synthetic = [cut for cut in listed(corpus.splits["train"]) if cut.id.startswith("digits-")]
+    assert len(corpus.splits["train"]) == 15
+    assert len(synthetic) == 3
+    for split in ("dev", "test"):
+        assert not any(cut.id.startswith("digits-") for cut in listed(corpus.splits[split]))
+    for cut in synthetic:
+        power = torch.fft.rfft(load_waveform(cut, 16_000)).abs().square()
+        assert power[len(power) * 9 // 16 :].sum() < 1e-3 * power.sum()  # next to nothing above 4.5 kHz
+
+
+def test_synthetic_voices_are_for_fsdd() -> None:
+    with pytest.raises(ValueError, match=r"data\.synthetic_utterances=3 must be 0 for data\.corpus=yesno"):
+        DataConfig(corpus=Corpus.yesno, synthetic_utterances=3)

@@ -31,6 +31,7 @@ class DataConfig:
     dev_utterances: int = 200  # digits, fsdd
     test_utterances: int = 400  # digits, fsdd
     holdout_speaker: str | None = None  # fsdd: train on the others, test on this speaker
+    synthetic_utterances: int = 0  # fsdd: strings in synthetic voices, as `digits` trains on, added to training
     max_batch_s: float = 60.0  # padded seconds of audio in a batch
     max_batch_utterances: int = 256
     num_buckets: int = 20
@@ -39,7 +40,8 @@ class DataConfig:
     def __post_init__(self) -> None:
         """Refuse values that no corpus or sampler can use."""
         counts = ("train_utterances", "dev_utterances", "test_utterances", "max_batch_utterances", "num_buckets")
-        for name, least in {**dict.fromkeys(counts, 1), "seed": 0, "num_workers": 0}.items():
+        zero = ("seed", "num_workers", "synthetic_utterances")
+        for name, least in {**dict.fromkeys(counts, 1), **dict.fromkeys(zero, 0)}.items():
             value = getattr(self, name)
             if value < least:
                 raise ValueError(f"data.{name}={value} must be {least} or more; try {max(least, 1)}")
@@ -54,6 +56,11 @@ class DataConfig:
             raise ValueError(
                 f"data.holdout_speaker={self.holdout_speaker} must be null for data.corpus={self.corpus}; "
                 "try data=fsdd, the one corpus with leave-one-speaker-out"
+            )
+        if self.synthetic_utterances and self.corpus != Corpus.fsdd:
+            raise ValueError(
+                f"data.synthetic_utterances={self.synthetic_utterances} must be 0 for data.corpus={self.corpus}; "
+                "only data=fsdd adds synthetic voices to its training"
             )
         if self.download and self.corpus not in DOWNLOADABLE:
             raise ValueError(

@@ -61,7 +61,7 @@ def prepare(config: DataConfig, folder: Path) -> Material:
     jobs = [(split, index) for split, count in _counts(config).items() for index in range(count)]
     splits: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
     with ThreadPoolExecutor(THREADS) as threads:
-        cuts = threads.map(lambda job: _synthesise(draw_scene(config.seed, *job), folder, *job), jobs)
+        cuts = threads.map(lambda job: synthesise(config.seed, *job, folder), jobs)
         for (split, _), cut in zip(jobs, track(cuts, "synthesising digits", len(jobs)), strict=True):
             splits[split].append(cut)
     return Material(splits)
@@ -125,9 +125,17 @@ def _rms(samples: Float[np.ndarray, " samples"]) -> float:
     return float(np.sqrt(np.mean(samples**2)))
 
 
-def _synthesise(scene: Scene, folder: Path, split: str, index: int) -> MonoCut:
+def synthesise(seed: int, split: str, index: int, folder: Path, bandwidth_hz: float | None = None) -> MonoCut:
+    """Utterance `index` of a split, its audio written below `folder`; `bandwidth_hz` takes away what lies above it."""
+    scene = draw_scene(seed, split, index)
     speech = speak(spell(scene.digits), scene.delivery)
-    recording = write_recording(folder, split, f"digits-{split}-{index:05d}", torch.from_numpy(render(scene, speech)))
+    waveform = torch.from_numpy(render(scene, speech))
+    if bandwidth_hz is not None:
+        narrow_hz = round(2 * bandwidth_hz)
+        with _ONE_AT_A_TIME:
+            narrow = resample(waveform, SAMPLE_RATE_HZ, narrow_hz)
+            waveform = resample(narrow, narrow_hz, SAMPLE_RATE_HZ)[: len(waveform)]
+    recording = write_recording(folder, split, f"digits-{split}-{index:05d}", waveform)
     words = [
         AlignmentItem(DIGITS[digit], round(scene.lead_s + start, 4), round(end - start, 4))
         for digit, (start, end) in zip(scene.digits, speech.words, strict=True)

@@ -3,12 +3,14 @@
 Layout: `recordings/{digit}_{speaker}_{index}.wav`, see https://github.com/Jakobovski/free-spoken-digit-dataset.
 A recording belongs to one split only: index 0 to 4 is the official test split, 5 to 7 serves dev, the rest train.
 With `data.holdout_speaker` one speaker's recordings are the test split and 5 to 7 of the others are dev.
+`data.synthetic_utterances` adds voices of the embedded corpus to train, with the recordings' bandwidth.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from torch import Tensor
 
 from chunkwise.audio.reading import AudioError, read_audio
 from chunkwise.audio.resampling import resample
+from chunkwise.data.corpora import digits
 from chunkwise.data.corpora.config import DataConfig
 from chunkwise.data.corpora.manifests import SAMPLE_RATE_HZ, utterance, write_recording
 from chunkwise.data.corpora.material import Material, MissingCorpusError, Setting, contents, corpus_root
@@ -36,6 +39,9 @@ TEST_INDICES, DEV_INDICES = range(5), range(5, 8)
 INDICES = {"train": "index 8 and up", "dev": "index 5 to 7", "test": "index 0 to 4, or the held-out speaker"}
 SHORTEST_DIGIT_S: Seconds = 0.1
 PAUSE_S: tuple[Seconds, Seconds] = (0.05, 0.3)
+RECORDED_HZ = 8_000
+"""The corpus's own sample rate."""
+
 BACKGROUND_DB = (-75.0, -45.0)
 """Bounds of the pauses' noise level, relative to full scale."""
 
@@ -69,6 +75,7 @@ def settings(config: DataConfig) -> dict[str, Setting]:
         "files": contents(_files(config)),
         "seed": config.seed,
         "holdout_speaker": config.holdout_speaker,
+        **_synthetic_settings(config),
         **{f"{split}_utterances": count for split, count in _counts(config).items()},
     }
 
@@ -94,7 +101,26 @@ def prepare(config: DataConfig, folder: Path) -> Material:
             _join(string, folder, split, index, config.seed)
             for index, string in enumerate(track(strings, f"joining digits for {split}", count))
         ]
+    splits["train"] += _synthetic(config, folder)
     return Material(splits, skipped)
+
+
+def _synthetic_settings(config: DataConfig) -> dict[str, Setting]:
+    if not config.synthetic_utterances:
+        return {}
+    return {
+        "synthetic_utterances": config.synthetic_utterances,
+        "synthetic_recipe": digits.RECIPE,
+        "espeakng_loader": version("espeakng-loader"),
+    }
+
+
+def _synthetic(config: DataConfig, folder: Path) -> list[MonoCut]:
+    count = config.synthetic_utterances
+    return [
+        digits.synthesise(config.seed, "train", index, folder, bandwidth_hz=RECORDED_HZ / 2)
+        for index in track(range(count), "synthesising voices for train", count)
+    ]
 
 
 def _counts(config: DataConfig) -> dict[str, int]:
