@@ -3,7 +3,13 @@
 import pytest
 import torch
 
-from chunkwise.audio.augmentation import AugmentConfig, SpeakerPerturbation, SpecAugment, build_augmentation
+from chunkwise.audio.augmentation import (
+    AugmentConfig,
+    NoiseAddition,
+    SpeakerPerturbation,
+    SpecAugment,
+    build_augmentation,
+)
 
 CONFIG = AugmentConfig(time_masks=2, time_mask_frames=10, time_mask_fraction=0.5, mel_masks=2, mel_mask_bins=8)
 LENGTHS = torch.tensor([100, 12, 0])
@@ -104,3 +110,22 @@ def test_what_is_not_asked_for_is_not_built() -> None:
     both = build_augmentation(AugmentConfig(mel_warp=0.1, mel_masks=1, mel_mask_bins=8))
     assert both is not None
     assert both(features, lengths, torch.Generator().manual_seed(4)).shape == features.shape
+
+
+def test_noise_keeps_its_ratio_and_leaves_padding_alone() -> None:
+    add = NoiseAddition(AugmentConfig(noise_snr_db=[10.0, 20.0]))
+    waveforms, lengths = torch.sin(torch.arange(8000) / 5).repeat(40, 1), torch.full((40,), 6000)
+    noisy = add(waveforms, lengths, torch.Generator().manual_seed(0))
+    assert torch.equal(noisy[:, 6000:], waveforms[:, 6000:])
+    noise = (noisy - waveforms)[:, :6000].square().mean(dim=1)
+    snr_db = 10 * (waveforms[:, :6000].square().mean(dim=1) / noise).log10()
+    assert snr_db.min() > 9.7
+    assert snr_db.max() < 20.3
+    assert snr_db.max() - snr_db.min() > 7
+    assert torch.equal(noisy, add(waveforms, lengths, torch.Generator().manual_seed(0)))
+    assert torch.equal(add(torch.zeros(1, 9), torch.tensor([9]), torch.Generator()), torch.zeros(1, 9))
+
+
+def test_an_impossible_ratio_names_its_key() -> None:
+    with pytest.raises(ValueError, match=r"augment\.noise_snr_db=\[20.0, 10.0\]"):
+        AugmentConfig(noise_snr_db=[20.0, 10.0])

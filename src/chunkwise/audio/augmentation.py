@@ -19,6 +19,7 @@ class AugmentConfig:
     time_mask_fraction: float = 0.15  # at most this share of the utterance in one mask
     mel_masks: int = 0  # SpecAugment masks along the mel axis, per utterance
     mel_mask_bins: int = 0  # widest mel mask
+    noise_snr_db: list[float] = field(default_factory=list)  # [lowest, highest] SNR of added noise; empty: none
     mel_warp: float = 0.0  # another vocal tract: the mel axis is stretched by up to this share, per utterance
     channel_std: float = 0.0  # another microphone: spread of a smooth offset over the mels, in the features' deviations
 
@@ -29,6 +30,10 @@ class AugmentConfig:
             )
         if not 0 <= self.time_mask_fraction <= 1:
             raise ValueError(f"augment.time_mask_fraction={self.time_mask_fraction} must lie in [0, 1]; try 0.15")
+        if self.noise_snr_db and (len(self.noise_snr_db) != 2 or self.noise_snr_db[0] > self.noise_snr_db[1]):
+            raise ValueError(
+                f"augment.noise_snr_db={self.noise_snr_db} must be [lowest, highest] or empty; try [10,40]"
+            )
         if not 0 <= self.mel_warp < 0.5:
             raise ValueError(f"augment.mel_warp={self.mel_warp} must lie in [0, 0.5); try 0.1")
         if not self.channel_std >= 0:
@@ -83,6 +88,29 @@ def _stretches(
     return inside.any(dim=1)
 
 
+class NoiseAddition:
+    """Another background: white noise added to each waveform, at a signal-to-noise ratio of its own.
+
+    All randomness comes from `generator`.
+    """
+
+    def __init__(self, config: AugmentConfig) -> None:
+        self.lowest_db, self.highest_db = config.noise_snr_db
+
+    def __call__(
+        self, waveforms: Float[Tensor, "batch samples"], lengths: Int[Tensor, " batch"], generator: torch.Generator
+    ) -> Float[Tensor, "batch samples"]:
+        """The waveforms with noise; beyond each length nothing changes."""
+        batch, samples = waveforms.shape
+        draws = torch.rand(batch, 1, generator=generator, device=generator.device).to(waveforms)
+        noise = torch.randn(batch, samples, generator=generator, device=generator.device).to(waveforms)
+        valid = torch.arange(samples, device=waveforms.device) < lengths.to(waveforms.device)[:, None]
+        energy = waveforms.masked_fill(~valid, 0.0).square().sum(dim=1, keepdim=True)
+        level = (energy / lengths.to(waveforms)[:, None].clamp(min=1)).sqrt()
+        snr_db = self.lowest_db + (self.highest_db - self.lowest_db) * draws
+        return torch.where(valid, waveforms + noise * level * 10 ** (-snr_db / 20), waveforms)
+
+
 CHANNEL_COSINES = 3
 """Level, tilt and curve: how many cosines over the mel axis make up a channel."""
 
@@ -126,6 +154,9 @@ def _stretched(
     index = below[:, None].expand(-1, features.shape[1], -1)
     return features.gather(2, index) * (1 - share) + features.gather(2, index + 1) * share
 
+
+WaveformAugmentation = Callable[[Tensor, Tensor, torch.Generator], Tensor]
+"""Waveforms, their lengths in samples and a generator, to waveforms of the same shape."""
 
 FeatureAugmentation = Callable[[Tensor, Tensor, torch.Generator], Tensor]
 """Normalised features, their lengths and a generator, to features of the same shape."""

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from lhotse import CutSet
 from torch import Tensor
 
-from chunkwise.audio.augmentation import build_augmentation
+from chunkwise.audio.augmentation import NoiseAddition, build_augmentation
 from chunkwise.audio.fbank import Fbank
 from chunkwise.cli import assembly
 from chunkwise.config import TrainConfig, plain, to_yaml
@@ -108,6 +108,7 @@ def build_parts(config: TrainConfig, objective: Objective, world: World) -> Part
         objective=objective,
         fbank=Fbank(config.features).to(world.device),
         augment=build_augmentation(config.augment),
+        add_noise=NoiseAddition(config.augment) if config.augment.noise_snr_db else None,
         augment_from_epoch=config.augment.from_epoch,
         optimizer=build_optimizer(objective, optimizer),
         precision=Precision(config.precision, world.device),

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from chunkwise.audio.augmentation import FeatureAugmentation
+from chunkwise.audio.augmentation import FeatureAugmentation, WaveformAugmentation
 from chunkwise.audio.fbank import Fbank
 from chunkwise.data.batches import Batch
 from chunkwise.data.samplers import Position
@@ -38,6 +38,7 @@ class Parts:
     draw_context: Callable[[int], ChunkContext]  # by step
     learning_rate: Callable[[int, float], float]  # by step, from 1, and the used share of the time
     seed: int
+    add_noise: WaveformAugmentation | None = None
     augment_from_epoch: int = 0
 
     def train_mode(self, training: bool) -> None:
@@ -182,9 +183,13 @@ def _batch_loss(
     module: nn.Module, parts: Parts, batch: Batch, place: _Place, generator: torch.Generator
 ) -> Float[Tensor, ""]:
     """The loss of one micro-batch, summed over its utterances."""
+    augmented = place.epoch >= parts.augment_from_epoch
+    waveforms = batch.waveforms
+    if augmented and parts.add_noise is not None:
+        waveforms = parts.add_noise(waveforms, batch.lengths, generator)
     with torch.no_grad():
-        features, lengths = parts.fbank(batch.waveforms, batch.lengths, generator)
-    draw = parts.augment if place.epoch >= parts.augment_from_epoch else None
+        features, lengths = parts.fbank(waveforms, batch.lengths, generator)
+    draw = parts.augment if augmented else None
     augment = None if draw is None else lambda features, lengths: draw(features, lengths, generator)
     with parts.precision.autocast():
         losses = module(features, lengths, batch.tokens, batch.token_lengths, place.context, place.step, augment)

@@ -61,7 +61,7 @@ def prepare(config: DataConfig, folder: Path) -> Material:
     jobs = [(split, index) for split, count in _counts(config).items() for index in range(count)]
     splits: dict[str, list[MonoCut]] = {split: [] for split in SPLITS}
     with ThreadPoolExecutor(THREADS) as threads:
-        cuts = threads.map(lambda job: synthesise(config.seed, *job, folder), jobs)
+        cuts = threads.map(lambda job: synthesise(config.seed, job[0], job[1], folder), jobs)
         for (split, _), cut in zip(jobs, track(cuts, "synthesising digits", len(jobs)), strict=True):
             splits[split].append(cut)
     return Material(splits)
