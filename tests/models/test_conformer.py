@@ -42,8 +42,7 @@ def test_full_context_sees_everything() -> None:
 
 
 def dependencies(model: ConformerEncoder, frames: int, context: ChunkContext) -> torch.Tensor:
-    """Which subsampled frame (column) each encoder frame (row) depends on, by gradient."""
-    setattr(model.subsampling, "forward", lambda features, lengths: (features, lengths))  # noqa: B010
+    """Which subsampled frame (column) each encoder frame (row) depends on, by gradient; `model` takes such frames."""
     x = torch.randn(1, frames, 16, dtype=torch.float64, requires_grad=True)
     encoded, _ = model(x, torch.tensor([frames]), context)
     rows = [torch.autograd.grad(encoded[0, t].square().sum(), x, retain_graph=True)[0] for t in range(frames)]
@@ -51,9 +50,13 @@ def dependencies(model: ConformerEncoder, frames: int, context: ChunkContext) ->
 
 
 @pytest.mark.parametrize(("left", "expected"), [(1, 304), (None, 336)])
-def test_the_dependency_matrix_has_exactly_the_entries_of_the_rule(left: int | None, expected: int) -> None:
+def test_the_dependency_matrix_has_exactly_the_entries_of_the_rule(
+    left: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """speechbrain/speechbrain#2140: 24 frames, chunks of 4, kernel 5, two layers of attention then convolution."""
-    found = dependencies(encoder(kernel_size=5), 24, ChunkContext(4, left))
+    model = encoder(kernel_size=5)
+    monkeypatch.setattr(model.subsampling, "forward", lambda features, lengths: (features, lengths))
+    found = dependencies(model, 24, ChunkContext(4, left))
     visible = chunk_visibility(24, 4, left).float()
     reach = torch.arange(24)
     near = ((reach[:, None] - reach).abs() <= 2) & chunk_visibility(24, 4, None)
