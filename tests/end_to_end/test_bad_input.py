@@ -81,6 +81,12 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     assert "checkpoint=" in sentence(command("stream", "audio=x.wav"))
 
 
+def test_a_file_that_is_no_checkpoint_is_named_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no weights in here")
+    assert "notes.txt is not a checkpoint" in sentence(command("evaluate", f"checkpoint={tmp_path / 'notes.txt'}"))
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_a_checkpoint_of_another_vocabulary_is_refused(run_folder: Path, tmp_path: Path) -> None:
     content = torch.load(run_folder / "checkpoints" / "best.pt")
     for name in ("predictor.embedding.weight", "joiner.output.weight", "joiner.output.bias"):

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -76,7 +77,10 @@ def _evaluations(checkpoint: str | None) -> str:
     with one_sentence_errors(raise_again=False):
         if checkpoint is None:
             raise ValueError("checkpoint=null must name a run folder or a checkpoint file; try checkpoint=runs/demo")
-        holder = find_checkpoint(Path(checkpoint)).parent
+        found = find_checkpoint(Path(checkpoint))
+        if not zipfile.is_zipfile(found):  # before a folder for results is made beside it
+            raise ValueError(f"checkpoint={found} is not a checkpoint; give a run folder or a file of its checkpoints/")
+        holder = found.parent
         return str((holder.parent if holder.name == "checkpoints" else holder) / "evaluations")
 
 
