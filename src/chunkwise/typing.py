@@ -15,6 +15,7 @@ Axis names used in shape annotations:
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -28,6 +29,14 @@ BLANK = 0
 """The transducer's and CTC's blank id. The tokenizer asserts it once; everything else imports it."""
 
 State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How many inputs an output may depend on before and after its own block of `stride`; `None` is unlimited."""
+
+    left: int | None
+    right: int | None
 
 
 @runtime_checkable

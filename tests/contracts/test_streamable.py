@@ -18,10 +18,15 @@ from chunkwise.models.context import ChunkContext
 from chunkwise.models.joiner import JoinerConfig
 from chunkwise.models.predictor import PredictorConfig, PredictorKind
 from chunkwise.models.transducer import Transducer, TransducerConfig
+from chunkwise.nn.attention import AttentionState, ChunkView, RelativeAttention, RotaryAttention, SelfAttention
+from chunkwise.nn.blocks import cut_into_blocks
+from chunkwise.nn.convolution import ChunkConvolution
+from chunkwise.nn.masks import valid_frames
 from chunkwise.nn.subsampling import Subsampling
-from chunkwise.typing import Streamable
+from chunkwise.typing import Streamable, Window
 
 MELS = 12
+WIDTH = 8
 CONTEXTS = [
     ChunkContext(),
     ChunkContext(1, 0),
@@ -43,6 +48,8 @@ class Box:
     initial_state: Callable[[int], Any]
     stream: Callable[[Tensor, Any], tuple[Tensor, Any]]
     flush: Callable[[Any], tuple[Tensor, Any]]
+    stride: int
+    window: Window
 
     def pieces(self, x: Tensor, cuts: list[int]) -> Tensor:
         state, outputs = self.initial_state(x.shape[0]), []
@@ -64,28 +71,105 @@ def encoder_config(attention: AttentionKind = AttentionKind.rotary) -> EncoderCo
 
 def fbank() -> Box:
     box = Fbank(FbankConfig()).double().eval()
-    return Box((), 4000, box, box.initial_state, box.stream, box.flush)
+    return Box((), 4000, box, box.initial_state, box.stream, box.flush, box.stride, Window(box.left, box.right))
 
 
 def subsampling() -> Box:
     box = Subsampling(MELS, 4, 8).double().eval()
-    return Box((MELS,), 40, box, box.initial_state, box.stream, box.flush)
+    window = Window(box.left, box.right)
+    return Box((MELS,), 40, box, box.initial_state, box.stream, box.flush, box.stride, window)
 
 
 def encoder(attention: AttentionKind, context: ChunkContext) -> Box:
     box = ConformerEncoder(encoder_config(attention), MELS).double().eval()
     return Box(
         (MELS,), 90, lambda x, n: box(x, n, context), lambda batch: box.initial_state(batch, context), box.stream,
-        box.flush,
+        box.flush, box.stride, box.window(context),
     )  # fmt: skip
+
+
+def pieces_of_chunks(
+    stream: Callable[[Tensor, Any], tuple[Tensor, Any]], flush: Callable[[Any], tuple[Tensor, Any]], chunk: int | None
+) -> tuple[Callable[[Tensor, Any], tuple[Tensor, Any]], Callable[[Any], tuple[Tensor, Any]]]:
+    """A box that takes a chunk at a time, fed with pieces of any size; the state is what waits and the box's own."""
+
+    def feed(piece: Tensor, state: Any) -> tuple[Tensor, Any]:
+        waiting, own = state
+        waiting, outputs = torch.cat((waiting, piece), dim=1), [piece[:, :0]]
+        while chunk is not None and waiting.shape[1] >= chunk:
+            output, own = stream(waiting[:, :chunk], own)
+            waiting = waiting[:, chunk:]
+            outputs.append(output)
+        return torch.cat(outputs, dim=1), (waiting, own)
+
+    def end(state: Any) -> tuple[Tensor, Any]:
+        waiting, own = state
+        last, own = stream(waiting, own) if waiting.shape[1] else (waiting, own)
+        rest, own = flush(own)
+        return torch.cat((last, rest), dim=1), (waiting[:, :0], own)
+
+    return feed, end
+
+
+def attention(kind: type[SelfAttention], context: ChunkContext) -> Box:
+    box = kind(WIDTH, 2, 0.0).double().eval()
+
+    def forward(x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        valid = valid_frames(lengths, x.shape[1])
+        blocks = cut_into_blocks(valid, context.chunk_frames, context.left_chunks)
+        positions = box.embed_positions(torch.arange(x.shape[1]), blocks.size, blocks.window)
+        return box(x.masked_fill(~valid[:, :, None], 0.0), blocks, positions), lengths
+
+    def stream(chunk: Tensor, state: tuple[AttentionState, int]) -> tuple[Tensor, tuple[AttentionState, int]]:
+        own, first = state
+        stored, frames = own.keys.shape[1], chunk.shape[1]
+        positions = box.embed_positions(torch.arange(first, first + frames)[None], frames, stored + frames)
+        cached = (torch.arange(stored) >= stored - first).expand(len(chunk), -1)
+        visible = torch.cat((cached, cached.new_ones(len(chunk), frames)), dim=1)[:, None, None]
+        view = ChunkView(positions, context.left_frames, visible, cached[:, :, None, None])
+        output, own = box.stream(chunk, own, view)
+        return output, (own, first + frames)
+
+    def flush(state: tuple[AttentionState, int]) -> tuple[Tensor, tuple[AttentionState, int]]:
+        rest, own = box.flush(state[0])
+        return rest, (own, state[1])
+
+    feed, end = pieces_of_chunks(stream, flush, context.chunk_frames)
+
+    def initial_state(batch: int) -> Any:
+        own = box.initial_state(batch, context.left_frames)
+        return torch.zeros(batch, 0, WIDTH, dtype=torch.float64), (own, 0)
+
+    return Box(
+        (WIDTH,), 150, forward, initial_state, feed, end, 1, box.window(context.chunk_frames, context.left_frames)
+    )
+
+
+def convolution(context: ChunkContext) -> Box:
+    box = ChunkConvolution(WIDTH, 7, 0.0).double().eval()
+
+    def forward(x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        valid = valid_frames(lengths, x.shape[1])
+        return box(x.masked_fill(~valid[:, :, None], 0.0), valid, context.chunk_frames), lengths
+
+    feed, end = pieces_of_chunks(box.stream, box.flush, context.chunk_frames)
+
+    def initial_state(batch: int) -> Any:
+        return torch.zeros(batch, 0, WIDTH, dtype=torch.float64), box.initial_state(batch)
+
+    return Box((WIDTH,), 90, forward, initial_state, feed, end, 1, box.window(context.chunk_frames))
 
 
 def boxes() -> dict[str, Callable[[], Box]]:
     named: dict[str, Callable[[], Box]] = {"fbank": fbank, "subsampling": subsampling}
-    for attention in AttentionKind:
-        for context in CONTEXTS:
-            name = f"encoder-{attention}-{context.chunk_frames}-{context.left_chunks}"
-            named[name] = lambda attention=attention, context=context: encoder(attention, context)
+    for context in CONTEXTS:
+        under = f"{context.chunk_frames}-{context.left_chunks}"
+        for kind in AttentionKind:
+            named[f"encoder-{kind}-{under}"] = lambda kind=kind, context=context: encoder(kind, context)
+        for kind in (RotaryAttention, RelativeAttention):
+            named[f"{kind.__name__}-{under}"] = lambda kind=kind, context=context: attention(kind, context)
+        if context.left_chunks == 0 or context.chunk_frames is None:  # the convolution knows no left context
+            named[f"convolution-{under}"] = lambda context=context: convolution(context)
     return named
 
 
@@ -193,18 +277,90 @@ def test_tokens_of_a_stream_equal_those_of_the_whole(kind: PredictorKind, data: 
         assert (one.tokens, one.frames) == (other.tokens, other.frames)
 
 
-def test_boxes_with_a_fixed_window_declare_it_and_keep_to_it() -> None:
-    """An output's gradient ends where `left` and `right` say, counted from its own block of `stride` inputs."""
+def test_the_gradient_and_a_poke_end_where_the_declared_window_ends(box: Box) -> None:
+    """Nothing outside `left` and `right` counts; where a limit is declared, some output reaches it."""
     torch.manual_seed(0)
-    window_box = Subsampling(MELS, 16, 8).double().eval()
-    for box in (Fbank(FbankConfig()).double().eval(), window_box):
+    blocks = 24 if box.stride > 4 else 60
+    length = blocks * box.stride
+    x = random_input(box, 1, length).requires_grad_()
+    output, _ = box.forward(x, torch.tensor([length]))
+    weights = torch.randn(output.shape[2:], dtype=torch.float64)
+    reach_left, reach_right = set(), set()
+    for position in range(blocks // 3, blocks // 3 + 12):
+        (gradient,) = torch.autograd.grad((output[0, position] * weights).sum(), x, retain_graph=True)
+        touched = gradient[0].reshape(length, -1).abs().amax(dim=1).nonzero().flatten()
+        reach_left.add(position * box.stride - int(touched.min()))
+        reach_right.add(int(touched.max()) - (position + 1) * box.stride + 1)
+    start = blocks // 3 * box.stride
+    for reach, limit, room in ((reach_left, box.window.left, start), (reach_right, box.window.right, length - start)):
+        if limit is None or limit >= room:
+            assert max(reach) > 0
+        else:
+            assert max(reach) == limit
+    with torch.no_grad():
+        position = blocks // 3
+        poked, right = x.detach().clone(), box.window.right
+        outside = slice((position + 1) * box.stride + (length if right is None else right), None)
+        poked[0, outside] += 10.0
+        moved = box.forward(poked, torch.tensor([length]))[0][0, position] - output[0, position]
+        assert float(moved.abs().max()) < 1e-12
+
+
+def test_boxes_are_streamable() -> None:
+    for box in (Fbank(FbankConfig()), Subsampling(MELS, 16, 8)):
         assert isinstance(box, Streamable)
-        length = 24 * box.stride
-        axes = (MELS,) if box is window_box else ()
-        x = torch.randn(1, length, *axes, dtype=torch.float64, requires_grad=True)
-        output, _ = box(x, torch.tensor([length]))
-        for position in (5, 11):
-            (gradient,) = torch.autograd.grad(output[0, position].square().sum(), x, retain_graph=True)
-            touched = gradient[0].reshape(length, -1).abs().amax(dim=1).nonzero().flatten()
-            assert int(touched.min()) == position * box.stride - box.left
-            assert int(touched.max()) == (position + 1) * box.stride - 1 + box.right
+
+
+@pytest.mark.parametrize("kind", list(AttentionKind))
+@pytest.mark.parametrize("context", [ChunkContext(16, 4), ChunkContext(16, None)], ids=str)
+def test_a_stream_of_6000_encoder_frames_equals_the_whole(kind: AttentionKind, context: ChunkContext) -> None:
+    torch.manual_seed(0)
+    box = ConformerEncoder(encoder_config(kind), MELS).eval()
+    length = 4 * 6000 - 3
+    x = torch.randn(1, length, MELS)
+    with torch.inference_mode():
+        whole, _ = box(x, torch.tensor([length]), context)
+        state, outputs = box.initial_state(1, context), []
+        for piece in x.split(997, dim=1):
+            output, state = box.stream(piece, state)
+            outputs.append(output)
+        outputs.append(box.flush(state)[0])
+    torch.testing.assert_close(torch.cat(outputs, dim=1), whole, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("context", [ChunkContext(4, 2), ChunkContext(5, None), ChunkContext(1, 0)], ids=str)
+def test_streams_of_different_age_and_end_advance_in_one_batch(context: ChunkContext) -> None:
+    """Rows join late, end early and end in chunks of different length; each is as if it were alone."""
+    torch.manual_seed(0)
+    box = ConformerEncoder(encoder_config(), MELS).double().eval()
+    size = box.chunk_features(context)
+    assert size is not None
+    xs = [torch.randn(1, n, MELS, dtype=torch.float64) for n in (7 * size, 3 * size + 1, 5 * size + size // 2 + 1, 2)]
+    starts = [0, 2, 0, 3]
+    states = [box.initial_state(1, context) for _ in xs]
+    outputs: list[list[Tensor]] = [[] for _ in xs]
+    with torch.inference_mode():
+        for turn in range(7):
+            moving = [i for i, x in enumerate(xs) if 0 <= (turn - starts[i]) * size < x.shape[1]]
+            chunks = [xs[i][:, (turn - starts[i]) * size :][:, :size] for i in moving]
+            lengths = [chunk.shape[1] for chunk in chunks]
+            padded = torch.cat([torch.nn.functional.pad(c, (0, 0, 0, max(lengths) - c.shape[1])) for c in chunks])
+            encoded, joined = box.stream_chunk(padded, lengths, box.join([states[i] for i in moving]))
+            for row, (i, state) in enumerate(zip(moving, box.split(joined), strict=True)):
+                states[i] = state
+                outputs[i].append(encoded[row : row + 1, : -(-lengths[row] // 4)])
+        for x, output in zip(xs, outputs, strict=True):
+            whole, _ = box(x, torch.tensor([x.shape[1]]), context)
+            torch.testing.assert_close(torch.cat(output, dim=1), whole, atol=1e-9, rtol=0)
+
+
+def test_the_state_of_a_stream_has_a_fixed_size() -> None:
+    """NVIDIA-NeMo/Speech#5867: neither attention nor convolution keeps more than the left context."""
+    box = ConformerEncoder(encoder_config(), MELS).eval()
+    state, sizes = box.initial_state(1, ChunkContext(8, 2)), set()
+    with torch.inference_mode():
+        for _ in range(100):
+            _, state = box.stream(torch.randn(1, 32, MELS), state)
+            sizes.add(tuple((layer.attention.keys.shape[1], layer.convolution.shape[2]) for layer in state.layers))
+    assert sizes == {((16, 3), (16, 3))}
+    assert state.frames == (800,)

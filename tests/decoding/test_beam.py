@@ -95,11 +95,12 @@ def test_batch_and_pieces_change_nothing(kind: PredictorKind, pieces: list[int],
         assert found.score == pytest.approx(alone.score, abs=1e-3)
 
 
-def test_a_row_that_is_reset_starts_a_new_stream(small_model: Build) -> None:
+def test_rows_can_be_split_and_joined(small_model: Build) -> None:
     search, encoded, lengths = BeamSearch(small_model(), 3, 3), encoder_frames(2), torch.tensor([6, 6])
-    state = search.stream(encoded[:, :6], lengths, search.initial_state(2))
-    state = search.reset(state, torch.tensor([False, True]))
-    kept, fresh = search.hypotheses(search.stream(encoded[:, 6:], lengths, state))
-    assert kept.tokens == decode(search, encoded, lengths * 2)[0].tokens
-    assert fresh.tokens == decode(search, encoded[:, 6:], lengths)[1].tokens
+    kept, left = search.split(search.stream(encoded[:, :6], lengths, search.initial_state(2)))
+    joined = search.join([search.initial_state(1), kept])
+    fresh, going_on = search.hypotheses(search.stream(encoded[:, 6:].flip(0), lengths, joined))
+    assert going_on.tokens == decode(search, encoded[:1], torch.tensor([12]))[0].tokens
+    assert fresh.tokens == decode(search, encoded[1:, 6:], torch.tensor([6]))[0].tokens
     assert max(fresh.frames) < 6
+    assert search.hypotheses(left)[0].tokens == decode(search, encoded[1:, :6], torch.tensor([6]))[0].tokens

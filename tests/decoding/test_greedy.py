@@ -125,15 +125,16 @@ def test_states_are_values(small_model: Build) -> None:
 
 
 @pytest.mark.parametrize("kind", PredictorKind)
-def test_a_row_that_is_reset_starts_a_new_stream(kind: PredictorKind, small_model: Build) -> None:
+def test_rows_can_be_split_and_joined(kind: PredictorKind, small_model: Build) -> None:
+    """Streams of different age in one batch go on as they would alone."""
     search, encoded = GreedySearch(small_model(kind), 3), encoder_frames()
     lengths = torch.full((3,), 20)
-    state = search.stream(encoded[:, :20], lengths, search.initial_state(3))
-    state = search.reset(state, torch.tensor([False, True, False]))
-    found = search.hypotheses(search.stream(encoded[:, 20:], lengths, state))
+    first, _, third = search.split(search.stream(encoded[:, :20], lengths, search.initial_state(3)))
+    joined = search.join([third, search.initial_state(1), first])
+    found = search.hypotheses(search.stream(encoded[[2, 1, 0], 20:], lengths, joined))
     whole = decode(search, encoded, lengths * 2)
     fresh = decode(search, encoded[:, 20:], lengths)
-    assert_same(found, [whole[0], fresh[1], whole[2]])
+    assert_same(found, [whole[2], fresh[1], whole[0]])
 
 
 def test_ends_when_blank_never_wins(constant_model: Build) -> None:

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from chunkwise.nn.attention import RelativeAttention, RotaryAttention
-from chunkwise.nn.masks import attention_mask, chunk_visibility, valid_frames
+from chunkwise.nn.blocks import cut_into_blocks
+from chunkwise.nn.masks import chunk_visibility, valid_frames
 
 
 def by_loop(frames: int, chunk: int, left: int | None) -> list[list[bool]]:
@@ -20,13 +21,6 @@ def test_visibility_equals_the_rule_written_as_a_loop(left: int | None) -> None:
             assert chunk_visibility(frames, chunk, left).tolist() == by_loop(frames, chunk, left)
 
 
-def test_masks_combine_as_booleans_and_no_row_is_empty() -> None:
-    mask = attention_mask(valid_frames(torch.tensor([0, 3, 6]), 6), chunk_frames=2, left_chunks=0)
-    assert mask.dtype == torch.bool
-    assert mask.any(dim=-1).all()
-    assert mask[1, 0].int().tolist()[3] == [0, 0, 1, 1, 0, 0]
-
-
 @pytest.mark.parametrize("kind", [RotaryAttention, RelativeAttention])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_scores_far_below_zero_stay_finite(kind: type, dtype: torch.dtype) -> None:
@@ -34,15 +28,18 @@ def test_half_precision_scores_far_below_zero_stay_finite(kind: type, dtype: tor
     attention = kind(8, 2, 0.0).to(dtype).eval()
     with torch.no_grad():
         attention.project_in.weight.mul_(8.0)
-    mask = attention_mask(valid_frames(torch.tensor([1, 6]), 6), chunk_frames=2, left_chunks=0)
-    output = attention(torch.randn(2, 6, 8, dtype=dtype) * 4, mask)
+    blocks = cut_into_blocks(valid_frames(torch.tensor([1, 6]), 6), 2, 0)
+    positions = attention.embed_positions(torch.arange(6), blocks.size, blocks.window)
+    output = attention(torch.randn(2, 6, 8, dtype=dtype) * 4, blocks, positions)
     assert torch.isfinite(output).all()
 
 
 @pytest.mark.parametrize("kind", [RotaryAttention, RelativeAttention])
-def test_a_row_with_nothing_to_see_has_finite_gradients(kind: type) -> None:
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_a_row_with_nothing_to_see_has_finite_gradients(kind: type, chunk: int | None) -> None:
     attention = kind(8, 2, 0.0)
     x = torch.randn(1, 4, 8, requires_grad=True)
-    attention(x, attention_mask(valid_frames(torch.tensor([0]), 4), 2, 0)).sum().backward()
+    blocks = cut_into_blocks(valid_frames(torch.tensor([0]), 4), chunk, None if chunk is None else 0)
+    attention(x, blocks, attention.embed_positions(torch.arange(4), blocks.size, blocks.window)).sum().backward()
     assert x.grad is not None
     assert torch.isfinite(x.grad).all()

@@ -1,12 +1,12 @@
 """Time-synchronous beam search that adds up the alignments of equal token sequences."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from chunkwise.decoding.hypothesis import Hypothesis
@@ -65,13 +65,17 @@ class BeamSearch:
         root = self._prefix(BLANK, self.predictor.initial_state(1))
         return BeamState([0] * batch, [[_Beam((), (), 0.0, 0.0, root)] for _ in range(batch)])
 
-    def reset(self, state: BeamState, rows: Bool[Tensor, " batch"]) -> BeamState:
-        """The state in which the rows that are True start a new stream."""
-        fresh, restart = self.initial_state(len(rows)), rows.tolist()
+    @staticmethod
+    def join(states: Sequence[BeamState]) -> BeamState:
+        """One batch of several."""
         return BeamState(
-            [new if start else old for start, new, old in zip(restart, fresh.frames, state.frames, strict=True)],
-            [new if start else old for start, new, old in zip(restart, fresh.beams, state.beams, strict=True)],
+            [n for state in states for n in state.frames], [row for state in states for row in state.beams]
         )
+
+    @staticmethod
+    def split(state: BeamState) -> list[BeamState]:
+        """Each row as a batch of one."""
+        return [BeamState([frames], [beams]) for frames, beams in zip(state.frames, state.beams, strict=True)]
 
     def hypotheses(self, state: BeamState) -> list[Hypothesis]:
         """The best hypothesis of each row so far."""

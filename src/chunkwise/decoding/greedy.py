@@ -1,14 +1,16 @@
 """Greedy search over a batch, each row at its own frame."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from chunkwise.decoding.hypothesis import Hypothesis
 from chunkwise.models.transducer import Transducer
+from chunkwise.nn.states import join_rows, split_rows
 from chunkwise.typing import BLANK
 
 LOOKAHEAD_FRAMES = 8
@@ -67,18 +69,27 @@ class GreedySearch:
             token_frames=[[] for _ in range(batch)],
         )
 
-    def reset(self, state: GreedyState, rows: Bool[Tensor, " batch"]) -> GreedyState:
-        """The state in which the rows that are True start a new stream."""
-        fresh = self.initial_state(len(rows))
-        keep = [not row for row in rows.tolist()]
+    @staticmethod
+    def join(states: Sequence[GreedyState]) -> GreedyState:
+        """One batch of several."""
         return GreedyState(
-            predictor=self.predictor.select(rows, fresh.predictor, state.predictor),
-            prediction=torch.where(rows[:, None], fresh.prediction, state.prediction),
-            frames=torch.where(rows, fresh.frames, state.frames),
-            scores=torch.where(rows, fresh.scores, state.scores),
-            tokens=[tokens if kept else [] for tokens, kept in zip(state.tokens, keep, strict=True)],
-            token_frames=[frames if kept else [] for frames, kept in zip(state.token_frames, keep, strict=True)],
+            predictor=join_rows([state.predictor for state in states]),
+            prediction=torch.cat([state.prediction for state in states]),
+            frames=torch.cat([state.frames for state in states]),
+            scores=torch.cat([state.scores for state in states]),
+            tokens=[row for state in states for row in state.tokens],
+            token_frames=[row for state in states for row in state.token_frames],
         )
+
+    @staticmethod
+    def split(state: GreedyState) -> list[GreedyState]:
+        """Each row as a batch of one."""
+        columns = (
+            split_rows(state.predictor),
+            *(x.clone().split(1) for x in (state.prediction, state.frames, state.scores)),
+        )
+        rows = zip(*columns, state.tokens, state.token_frames, strict=True)
+        return [GreedyState(*parts, [tokens], [frames]) for *parts, tokens, frames in rows]
 
     def hypotheses(self, state: GreedyState) -> list[Hypothesis]:
         """Each row's hypothesis so far."""

@@ -1,10 +1,11 @@
 """What every search offers, and the choice between them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar, runtime_checkable
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from chunkwise.decoding.beam import BeamSearch
@@ -57,8 +58,12 @@ class Search(Protocol[SearchState]):
         """The state after each row's next `lengths` encoder frames; how they are cut into pieces has no effect."""
         ...
 
-    def reset(self, state: SearchState, rows: Bool[Tensor, " batch"]) -> SearchState:
-        """The state in which the rows that are True start a new stream."""
+    def join(self, states: Sequence[SearchState]) -> SearchState:
+        """One batch of several."""
+        ...
+
+    def split(self, state: SearchState) -> list[SearchState]:
+        """Each row as a batch of one."""
         ...
 
     def hypotheses(self, state: SearchState) -> list[Hypothesis]:

@@ -1,19 +1,24 @@
 """The Conformer encoder: full context and chunks from the same weights, whole utterances and streams."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import cast
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from chunkwise.models.context import ChunkContext
-from chunkwise.nn.attention import AttentionState, RelativeAttention, RotaryAttention
+from chunkwise.nn.attention import AttentionState, ChunkView, RelativeAttention, RotaryAttention
+from chunkwise.nn.blocks import Blocks, cut_into_blocks
 from chunkwise.nn.convolution import ChunkConvolution
 from chunkwise.nn.feed_forward import FeedForward
-from chunkwise.nn.masks import attention_mask, valid_frames
+from chunkwise.nn.masks import valid_frames
+from chunkwise.nn.states import join_rows, split_rows
 from chunkwise.nn.subsampling import Subsampling, SubsamplingState
+from chunkwise.typing import Window
 
 
 class AttentionKind(StrEnum):
@@ -69,9 +74,10 @@ class EncoderState:
     """What the encoder carries from piece to piece; `pending` is the chunk that is not full yet."""
 
     context: ChunkContext
+    pending: Float[Tensor, "batch held mels"]
     subsampling: SubsamplingState
-    pending: Float[Tensor, "batch held d_model"]
     layers: tuple[LayerState, ...]
+    frames: tuple[int, ...]  # encoder frames that are finished, by row: streams of a batch differ in age
 
 
 class ConformerLayer(nn.Module):
@@ -90,28 +96,33 @@ class ConformerLayer(nn.Module):
     def forward(
         self,
         x: Float[Tensor, "batch frames d_model"],
-        visible: Bool[Tensor, "batch 1 frames frames"],
+        blocks: Blocks,
+        positions: Any,
         valid: Bool[Tensor, "batch frames"],
         chunk_frames: int | None,
     ) -> Float[Tensor, "batch frames d_model"]:
         """The layer over whole utterances."""
         x = x + 0.5 * self.feed_forward_in(x)
-        x = x + self.dropout(self.attention(x, visible))
+        x = x + self.dropout(self.attention(x, blocks, positions))
         x = x + self.convolution(x, valid, chunk_frames)
         return self.norm(x + 0.5 * self.feed_forward_out(x))
 
-    def initial_state(self, batch: int) -> LayerState:
+    def initial_state(self, batch: int, left_frames: int | None) -> LayerState:
         """The state before the first chunk."""
-        return LayerState(self.attention.initial_state(batch), self.convolution.initial_state(batch))
+        return LayerState(self.attention.initial_state(batch, left_frames), self.convolution.initial_state(batch))
 
     def stream(
-        self, x: Float[Tensor, "batch chunk d_model"], state: LayerState, left_frames: int | None
+        self,
+        x: Float[Tensor, "batch chunk d_model"],
+        state: LayerState,
+        view: ChunkView,
+        valid: Bool[Tensor, "batch chunk"] | None,
     ) -> tuple[Float[Tensor, "batch chunk d_model"], LayerState]:
         """The layer over one chunk."""
         x = x + 0.5 * self.feed_forward_in(x)
-        attended, attention = self.attention.stream(x, state.attention, left_frames)
+        attended, attention = self.attention.stream(x, state.attention, view)
         x = x + attended
-        convolved, convolution = self.convolution.stream(x, state.convolution)
+        convolved, convolution = self.convolution.stream(x, state.convolution, valid)
         x = x + convolved
         return self.norm(x + 0.5 * self.feed_forward_out(x)), LayerState(attention, convolution)
 
@@ -136,60 +147,167 @@ class ConformerEncoder(nn.Module):
         """How many encoder frames so many feature frames give."""
         return Subsampling.output_lengths(lengths)
 
+    def window(self, context: ChunkContext) -> Window:
+        """The feature frames that an encoder frame may depend on, before and after its own block of `stride`."""
+        if context.chunk_frames is None:
+            return Window(None, None)
+        right = (context.chunk_frames - 1) * self.stride
+        if context.left_frames is None:
+            return Window(None, right)
+        reaches = [
+            frame - self._earliest(frame, context.chunk_frames, context.left_frames)
+            for frame in range(context.chunk_frames)
+        ]
+        return Window(max(reaches) * self.stride + Subsampling.left, right)
+
+    def _earliest(self, frame: int, chunk_frames: int, left_frames: int) -> int:
+        """The first encoder frame that `frame` depends on, as if the stream had no beginning."""
+        for layer in reversed(self._layers()):
+            frame -= layer.convolution.past
+            frame = frame // chunk_frames * chunk_frames - left_frames
+        return frame
+
     def forward(
         self, features: Float[Tensor, "batch frames mels"], lengths: Int[Tensor, " batch"], context: ChunkContext
     ) -> tuple[Float[Tensor, "batch encoder_frames d_model"], Int[Tensor, " batch"]]:
         """Encoder frames of whole utterances, zeros past each one's length, and how many each has."""
         x, lengths = self.subsampling(features, lengths)
         valid = valid_frames(lengths, x.shape[1])
-        visible = attention_mask(valid, context.chunk_frames, context.left_chunks)
+        blocks = cut_into_blocks(valid, context.chunk_frames, context.left_chunks)
+        places = torch.arange(x.shape[1], device=x.device)
+        positions = self._layers()[0].attention.embed_positions(places, blocks.size, blocks.window)
         x = self.dropout(x.masked_fill(~valid[:, :, None], 0.0))
         for layer in self.layers:
-            x = layer(x, visible, valid, context.chunk_frames)
+            x = layer(x, blocks, positions, valid, context.chunk_frames)
         return x.masked_fill(~valid[:, :, None], 0.0), lengths
 
     def initial_state(self, batch: int, context: ChunkContext) -> EncoderState:
         """The state before the first piece; full context holds everything back until `flush`."""
-        pending = self.subsampling.project.weight.new_zeros(batch, 0, self.d_model)
-        layers = tuple(layer.initial_state(batch) for layer in self._layers())
-        return EncoderState(context, self.subsampling.initial_state(batch), pending, layers)
+        pending = self.subsampling.project.weight.new_zeros(batch, 0, self.subsampling.num_mels)
+        layers = tuple(layer.initial_state(batch, context.left_frames) for layer in self._layers())
+        return EncoderState(context, pending, self.subsampling.initial_state(batch), layers, (0,) * batch)
 
     def stream(
         self, features: Float[Tensor, "batch frames mels"], state: EncoderState
     ) -> tuple[Float[Tensor, "batch encoder_frames d_model"], EncoderState]:
         """The encoder frames of the chunks that these feature frames complete."""
-        x, subsampling = self.subsampling.stream(features, state.subsampling)
-        pending = torch.cat((state.pending, x), dim=1)
-        encoded, state = self._run_chunks(replace(state, subsampling=subsampling, pending=pending))
-        return encoded, state
+        pending = torch.cat((state.pending, features), dim=1)
+        size = self.chunk_features(state.context)
+        encoded = [pending.new_zeros(len(pending), 0, self.d_model)]
+        while size is not None and pending.shape[1] >= size:
+            chunk, state = self.stream_chunk(pending[:, :size], None, state)
+            pending = pending[:, size:]
+            encoded.append(chunk)
+        return torch.cat(encoded, dim=1), replace(state, pending=pending)
 
     def flush(self, state: EncoderState) -> tuple[Float[Tensor, "batch encoder_frames d_model"], EncoderState]:
         """The encoder frames of the last, incomplete chunk."""
-        x, subsampling = self.subsampling.flush(state.subsampling)
-        pending = torch.cat((state.pending, x), dim=1)
-        encoded, state = self._run_chunks(replace(state, subsampling=subsampling, pending=pending))
-        if state.pending.shape[1] == 0:
-            return encoded, state
-        last, state = self._run_chunk(state, state.pending.shape[1])
-        return torch.cat((encoded, last), dim=1), state
+        batch, frames, _ = state.pending.shape
+        if frames == 0:
+            return state.pending.new_zeros(batch, 0, self.d_model), state
+        return self.stream_chunk(state.pending, [frames] * batch, replace(state, pending=state.pending[:, :0]))
+
+    def chunk_features(self, context: ChunkContext) -> int | None:
+        """How many feature frames make a chunk; `None`: all that come."""
+        return None if context.chunk_frames is None else context.chunk_frames * self.stride
+
+    def stream_chunk(
+        self, features: Float[Tensor, "batch frames mels"], lengths: Sequence[int] | None, state: EncoderState
+    ) -> tuple[Float[Tensor, "batch encoder_frames d_model"], EncoderState]:
+        """Each row's next chunk; `lengths` (`None`: all of `features`) may be shorter in a row's last one."""
+        valid = None
+        if lengths is not None:
+            features = pad(features, (0, 0, 0, -features.shape[1] % self.stride))
+            known = torch.tensor(lengths, device=features.device)
+            valid = valid_frames(self.output_lengths(known), features.shape[1] // self.stride)
+            x, subsampling = self.subsampling.stream(features, state.subsampling, known)
+        else:
+            x, subsampling = self.subsampling.stream(features, state.subsampling)
+        view, layers = self._view(state, x.shape[1], valid), []
+        for layer, carried in zip(self._layers(), state.layers, strict=True):
+            x, carried = layer.stream(x, carried, view, valid)
+            layers.append(carried)
+        frames = tuple(frames + x.shape[1] for frames in state.frames)
+        return x, replace(state, subsampling=subsampling, layers=tuple(layers), frames=frames)
+
+    def _view(self, state: EncoderState, chunk: int, valid: Bool[Tensor, "batch chunk"] | None) -> ChunkView:
+        """What the rows' next frames see, by how much each row has heard."""
+        device, keys = state.pending.device, state.layers[0].attention.keys
+        ages = state.frames[:1] if len(set(state.frames)) == 1 else state.frames
+        places = torch.tensor(ages, device=device)[:, None] + torch.arange(chunk, device=device)
+        stored = keys.shape[1]
+        positions = self._layers()[0].attention.embed_positions(places, chunk, stored + chunk)
+        cached = visible = None
+        if min(state.frames) < stored:
+            cached = torch.arange(stored, device=device) >= stored - torch.tensor(state.frames, device=device)[:, None]
+        if cached is not None or valid is not None:
+            everything = torch.ones(len(keys), 1, dtype=torch.bool, device=device)
+            past = everything.expand(-1, stored) if cached is None else cached
+            now = everything.expand(-1, chunk) if valid is None else valid
+            visible = torch.cat((past, now), dim=1)[:, None, None]
+        return ChunkView(
+            positions, state.context.left_frames, visible, None if cached is None else cached[:, :, None, None]
+        )
+
+    def join(self, states: Sequence[EncoderState]) -> EncoderState:
+        """One batch of several streams that share a context and hold nothing pending."""
+        if len(states) == 1:
+            return states[0]
+        longest = max(state.layers[0].attention.keys.shape[1] for state in states)
+        layers = zip(*(state.layers for state in states), strict=True)
+        return EncoderState(
+            context=states[0].context,
+            pending=torch.cat([state.pending for state in states]),
+            subsampling=join_rows([state.subsampling for state in states]),
+            layers=tuple(
+                LayerState(
+                    join_rows([_extended(layer.attention, longest) for layer in rows]),
+                    torch.cat([layer.convolution for layer in rows]),
+                )
+                for rows in layers
+            ),
+            frames=tuple(frames for state in states for frames in state.frames),
+        )
+
+    def split(self, state: EncoderState) -> list[EncoderState]:
+        """The streams of a batch, each as a batch of one; a left context without limit is cut to what a row has."""
+        if len(state.frames) == 1:
+            return [state]
+        layers = [
+            zip(split_rows(layer.attention), layer.convolution.clone().split(1), strict=True) for layer in state.layers
+        ]
+        rows = zip(
+            state.pending.split(1), split_rows(state.subsampling), zip(*layers, strict=True), state.frames, strict=True
+        )
+        return [
+            EncoderState(
+                state.context,
+                pending,
+                subsampling,
+                tuple(
+                    LayerState(_limited(attention, state.context, frames), convolution)
+                    for attention, convolution in parts
+                ),
+                (frames,),
+            )
+            for pending, subsampling, parts, frames in rows
+        ]
 
     def _layers(self) -> list[ConformerLayer]:
         return cast(list[ConformerLayer], list(self.layers))
 
-    def _run_chunks(self, state: EncoderState) -> tuple[Tensor, EncoderState]:
-        """Run every full chunk that is pending."""
-        encoded = [state.pending[:, :0]]
-        chunk_frames = state.context.chunk_frames
-        while chunk_frames is not None and state.pending.shape[1] >= chunk_frames:
-            piece, state = self._run_chunk(state, chunk_frames)
-            encoded.append(piece)
-        return torch.cat(encoded, dim=1), state
 
-    def _run_chunk(self, state: EncoderState, frames: int) -> tuple[Tensor, EncoderState]:
-        """Run the first `frames` pending frames as one chunk."""
-        x = state.pending[:, :frames]
-        layers = []
-        for layer, carried in zip(self._layers(), state.layers, strict=True):
-            x, carried = layer.stream(x, carried, state.context.left_frames)
-            layers.append(carried)
-        return x, replace(state, pending=state.pending[:, frames:], layers=tuple(layers))
+def _extended(state: AttentionState, frames: int) -> AttentionState:
+    """The state with storage for so many frames in front of its own."""
+    missing = frames - state.keys.shape[1]
+    if missing == 0:
+        return state
+    return AttentionState(*(pad(x, (0, 0, 0, 0, missing, 0)) for x in (state.keys, state.values)))
+
+
+def _limited(state: AttentionState, context: ChunkContext, frames: int) -> AttentionState:
+    """The state without the storage that a stream of so many frames does not need."""
+    if context.left_frames is not None:
+        return state
+    surplus = max(0, state.keys.shape[1] - frames)
+    return AttentionState(state.keys[:, surplus:], state.values[:, surplus:])

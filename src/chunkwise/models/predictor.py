@@ -47,8 +47,8 @@ class StatelessState:
 class LSTMState:
     """Hidden and cell vectors of every layer."""
 
-    hidden: Float[Tensor, "layers batch dim"]
-    cell: Float[Tensor, "layers batch dim"]
+    hidden: Float[Tensor, "batch layers dim"]
+    cell: Float[Tensor, "batch layers dim"]
 
 
 class StatelessPredictor(nn.Module):
@@ -113,24 +113,24 @@ class LSTMPredictor(nn.Module):
 
     def initial_state(self, batch: int) -> LSTMState:
         """No token yet."""
-        zeros = self.embedding.weight.new_zeros(self.lstm.num_layers, batch, self.dim)
+        zeros = self.embedding.weight.new_zeros(batch, self.lstm.num_layers, self.dim)
         return LSTMState(zeros, zeros)
 
     def stream(self, tokens: Int[Tensor, " batch"], state: LSTMState) -> tuple[Float[Tensor, "batch dim"], LSTMState]:
         """The vector after each row's newest token; the first call feeds blank, the start symbol."""
         x = self.dropout(self.embedding(tokens))
         hidden, cell = [], []
-        for layer, carried in enumerate(zip(state.hidden, state.cell, strict=True)):
+        for layer, carried in enumerate(zip(state.hidden.unbind(1), state.cell.unbind(1), strict=True)):
             # one cell call: a single step of `nn.LSTM` costs several times as much
             x, memory = torch.lstm_cell(x, carried, *self.lstm.all_weights[layer])
             hidden.append(x)
             cell.append(memory)
-        return self.dropout(x), LSTMState(torch.stack(hidden), torch.stack(cell))
+        return self.dropout(x), LSTMState(torch.stack(hidden, dim=1), torch.stack(cell, dim=1))
 
     @staticmethod
     def select(mask: Bool[Tensor, " batch"], new: LSTMState, old: LSTMState) -> LSTMState:
         """Rows of `new` where `mask`, of `old` elsewhere."""
-        rows = mask[None, :, None]
+        rows = mask[:, None, None]
         return LSTMState(torch.where(rows, new.hidden, old.hidden), torch.where(rows, new.cell, old.cell))
 
 

@@ -5,6 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn.functional import conv1d, glu, pad, silu
 
+from chunkwise.typing import Window
+
 
 class ChunkConvolution(nn.Module):
     """Pre-normalised convolution module: gate, depthwise convolution, norm, SiLU, project.
@@ -14,7 +16,11 @@ class ChunkConvolution(nn.Module):
 
     Reference: Gulati et al. 2020, "Conformer", arXiv:2005.08100; Li et al. 2023, "Dynamic Chunk
     Convolution for Unified Streaming and Non-Streaming Conformer ASR", arXiv:2304.09325.
+
+    As a box of the streaming law it takes one chunk at a time and holds nothing back.
     """
+
+    stride = 1
 
     def __init__(self, d_model: int, kernel_size: int, dropout: float) -> None:
         super().__init__()
@@ -25,6 +31,10 @@ class ChunkConvolution(nn.Module):
         self.inner_norm = nn.LayerNorm(d_model)
         self.project = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
+
+    def window(self, chunk_frames: int | None) -> Window:
+        """The frames that an output may depend on, before and after its own."""
+        return Window(self.past, self.past if chunk_frames is None else min(self.past, chunk_frames - 1))
 
     def forward(
         self, x: Float[Tensor, "batch frames d_model"], valid: Bool[Tensor, "batch frames"], chunk_frames: int | None
@@ -41,13 +51,24 @@ class ChunkConvolution(nn.Module):
         return self.depthwise.weight.new_zeros(batch, self.depthwise.in_channels, self.past)
 
     def stream(
-        self, x: Float[Tensor, "batch chunk d_model"], state: Float[Tensor, "batch d_model past"]
+        self,
+        x: Float[Tensor, "batch chunk d_model"],
+        state: Float[Tensor, "batch d_model past"],
+        valid: Bool[Tensor, "batch chunk"] | None = None,
     ) -> tuple[Float[Tensor, "batch chunk d_model"], Float[Tensor, "batch d_model past"]]:
-        """One chunk; the state is the last `past` gated frames."""
+        """One chunk; the state is the last `past` gated frames. A row's last chunk may be shorter: see `valid`."""
         gated = self.gated(x)
+        if valid is not None:
+            gated = gated.masked_fill(~valid[:, None], 0.0)
         extended = torch.cat((state, gated), dim=2)
         y = self.causal(extended) + self.ahead(gated, gated.shape[2])
         return self.finish(y), extended[:, :, extended.shape[2] - self.past :]
+
+    def flush(
+        self, state: Float[Tensor, "batch d_model past"]
+    ) -> tuple[Float[Tensor, "batch 0 d_model"], Float[Tensor, "batch d_model past"]]:
+        """Nothing: a chunk's outputs are complete with the chunk."""
+        return state.transpose(1, 2)[:, :0], state
 
     def gated(self, x: Float[Tensor, "batch frames d_model"]) -> Float[Tensor, "batch d_model frames"]:
         """What the depthwise convolution reads."""

@@ -32,20 +32,14 @@ def chunk_visibility(
     """
     if chunk_frames is None:
         return torch.ones(num_frames, num_frames, dtype=torch.bool, device=device)
-    chunk = torch.arange(num_frames, device=device) // chunk_frames
-    distance = chunk[:, None] - chunk[None, :]  # in chunks; negative lies in the future
-    visible = distance >= 0
+    frames = torch.arange(num_frames, device=device)
+    return within_reach(frames[:, None], frames, chunk_frames, left_chunks)
+
+
+def within_reach(
+    queries: Int[Tensor, "*query_axes"], keys: Int[Tensor, "*key_axes"], chunk_frames: int, left_chunks: int | None
+) -> Bool[Tensor, "*axes"]:
+    """The chunk rule for frame numbers, which are broadcast against each other."""
+    distance = queries.div(chunk_frames, rounding_mode="floor") - keys.div(chunk_frames, rounding_mode="floor")
+    visible = distance >= 0  # in chunks; negative lies in the future
     return visible if left_chunks is None else visible & (distance <= left_chunks)
-
-
-def attention_mask(
-    valid: Bool[Tensor, "batch frames"], chunk_frames: int | None, left_chunks: int | None
-) -> Bool[Tensor, "batch 1 frames frames"]:
-    """The chunk rule and the padding in one mask, with a head axis to broadcast over.
-
-    Every frame may see itself, so that a padding frame, which nobody reads, still has a softmax.
-    """
-    num_frames = valid.shape[1]
-    visible = chunk_visibility(num_frames, chunk_frames, left_chunks, valid.device) & valid[:, None, :]
-    itself = torch.eye(num_frames, dtype=torch.bool, device=valid.device)
-    return (visible | itself)[:, None]

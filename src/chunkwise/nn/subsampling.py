@@ -63,10 +63,20 @@ class Subsampling(nn.Module):
         )
 
     def stream(
-        self, features: Float[Tensor, "batch frames mels"], state: SubsamplingState
+        self,
+        features: Float[Tensor, "batch frames mels"],
+        state: SubsamplingState,
+        lengths: Int[Tensor, " batch"] | None = None,
     ) -> tuple[Float[Tensor, "batch encoder_frames d_model"], SubsamplingState]:
-        """The encoder frames that these feature frames complete."""
+        """The encoder frames that these feature frames complete.
+
+        `lengths` ends rows at different frames of a piece of whole blocks, as `flush` would.
+        """
+        if lengths is not None:
+            features = features.masked_fill(~valid_frames(lengths, features.shape[1])[:, :, None], 0.0)
         hidden, held_features = self.advance(torch.cat((state.features, features[:, None]), dim=2), self.first)
+        if lengths is not None:
+            hidden = hidden.masked_fill(~valid_frames((lengths + 1) // 2, hidden.shape[2])[:, None, :, None], 0.0)
         reduced, held_hidden = self.advance(torch.cat((state.hidden, hidden), dim=2), self.second)
         return self.finish(reduced), SubsamplingState(held_features, held_hidden)
 

@@ -1,11 +1,13 @@
-"""A stream of audio in pieces of any size, and its text so far."""
+"""Streams of audio in pieces of any size, and their text so far; many streams advance in one batch."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from chunkwise.audio.fbank import Fbank, FbankState
 from chunkwise.audio.resampling import Resampler, ResamplerState
@@ -28,19 +30,26 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What the parts of the path carry from piece to piece."""
+    """What the parts of the path carry from piece to piece; `features` wait for their chunk to be complete."""
 
     resampler: ResamplerState
     fbank: FbankState
+    features: Float[Tensor, "one frames mels"]
     encoder: EncoderState
     search: Any
+    heard: int  # samples so far, at the audio's own rate
 
 
 class Session:
     """One stream: samples -> features -> encoder frames -> tokens, each part with its own carried state.
 
     A chunk is encoded and searched as soon as its audio is complete. In full context nothing is
-    recognised before `finish`. The model is put into evaluation mode and may serve many sessions.
+    recognised before `finish`. The model is put into evaluation mode and may serve many sessions, which
+    either run by themselves (`accept`, `finish`) or take audio only (`receive`, `end`) and are advanced
+    together by `advance`.
+
+    What is held is bounded by the context, however long the stream is: only the list of tokens grows, and
+    with an unlimited left context the keys and values that it asks for.
     """
 
     def __init__(
@@ -57,47 +66,77 @@ class Session:
         self.tokenizer = tokenizer
         self.search = search
         self.context = context
+        self.chunk_features = model.encoder.chunk_features(context)
         self.resampler = Resampler(sample_rate_hz, fbank.config.sample_rate_hz)
         self.reset()
 
     def reset(self) -> None:
         """Forget everything heard: the next piece begins a new utterance."""
-        self.finished = False
+        self.ended = False
+        encoder = self.model.encoder.initial_state(1, self.context)
         self.state = SessionState(
-            self.resampler.initial_state(1),
-            self.fbank.initial_state(1),
-            self.model.encoder.initial_state(1, self.context),
-            self.search.initial_state(1),
+            resampler=self.resampler.initial_state(1),
+            fbank=self.fbank.initial_state(1),
+            features=encoder.pending,
+            encoder=encoder,
+            search=self.search.initial_state(1),
+            heard=0,
         )
 
-    @torch.inference_mode()
     def accept(self, waveform: Float[Tensor, " samples"]) -> Transcript:
         """Take the next samples, in [-1, 1] and of any number, and return the text so far."""
-        if self.finished:
+        self.receive(waveform)
+        while advance([self]):
+            pass
+        return self.result()
+
+    def finish(self) -> Transcript:
+        """End the utterance: run what every part still holds back, and return the final text."""
+        self.end()
+        while advance([self]):
+            pass
+        return self.result()
+
+    @torch.inference_mode()
+    def receive(self, waveform: Float[Tensor, " samples"]) -> None:
+        """Take the next samples without recognising anything yet."""
+        if self.ended:
             raise ValueError("the session is finished; call reset() before it accepts another utterance")
         if not torch.isfinite(waveform).all():
             raise ValueError("the piece of audio holds samples that are not finite; check its source")
         state = self.state
         samples, resampler = self.resampler.stream(waveform[None], state.resampler)
         features, fbank = self.fbank.stream(samples, state.fbank)
-        encoded, encoder = self.model.encoder.stream(self.model.normalisation.stream(features), state.encoder)
-        self.state = SessionState(resampler, fbank, encoder, self._search(encoded))
-        return self.result()
+        self.state = replace(
+            state, resampler=resampler, fbank=fbank, features=torch.cat((state.features, features), dim=1),
+            heard=state.heard + len(waveform),
+        )  # fmt: skip
 
     @torch.inference_mode()
-    def finish(self) -> Transcript:
-        """End the utterance: run what every part still holds back, and return the final text."""
-        if self.finished:
-            return self.result()
-        state, normalise = self.state, self.model.normalisation.stream
+    def end(self) -> None:
+        """Take note that no more samples come; a second call changes nothing."""
+        if self.ended:
+            return
+        state = self.state
         samples, resampler = self.resampler.flush(state.resampler)
         features, fbank = self.fbank.stream(samples, state.fbank)
         tail, fbank = self.fbank.flush(fbank)
-        encoded, encoder = self.model.encoder.stream(normalise(torch.cat((features, tail), dim=1)), state.encoder)
-        last, encoder = self.model.encoder.flush(encoder)
-        self.state = SessionState(resampler, fbank, encoder, self._search(torch.cat((encoded, last), dim=1)))
-        self.finished = True
-        return self.result()
+        features = torch.cat((state.features, features, tail), dim=1)
+        self.state = replace(state, resampler=resampler, fbank=fbank, features=features)
+        self.ended = True
+
+    @property
+    def ready(self) -> int:
+        """How many feature frames the next chunk has; 0 while it is not complete."""
+        frames = self.state.features.shape[1]
+        if self.chunk_features is not None and frames >= self.chunk_features:
+            return self.chunk_features
+        return frames if self.ended else 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether the text is final."""
+        return self.ended and self.ready == 0
 
     def result(self) -> Transcript:
         """The text so far; a partial result only ever grows by a suffix."""
@@ -105,11 +144,39 @@ class Session:
         decode = self.tokenizer.decode if self.finished else self.tokenizer.decode_partial
         return Transcript(decode(found.tokens), list(found.tokens), list(found.frames), self.finished)
 
-    def _search(self, encoded: Float[Tensor, "one encoder_frames d_model"]) -> Any:
-        if encoded.shape[1] == 0:
-            return self.state.search
-        lengths = torch.full((1,), encoded.shape[1], device=encoded.device)
-        return self.search.stream(encoded, lengths, self.state.search)
+
+@torch.inference_mode()
+def advance(sessions: Sequence[Session]) -> list[Session]:
+    """Run the next chunk of every session that has one, all in one batch; the sessions that moved.
+
+    The sessions must share their model, search and context. They may be of any age, and those that
+    ended may have a shorter last chunk.
+    """
+    moving = [session for session in sessions if session.ready]
+    if not moving:
+        return moving
+    first = moving[0]
+    for session in moving:
+        if (session.model, session.search, session.context) != (first.model, first.search, first.context):
+            raise ValueError("the sessions must share one model, search and context to advance in one batch")
+    encoder, search = first.model.encoder, first.search
+    lengths = [session.ready for session in moving]
+    longest = max(lengths)
+    features = torch.cat([
+        pad(session.state.features[:, :length], (0, 0, 0, longest - length))
+        for session, length in zip(moving, lengths, strict=True)
+    ])  # fmt: skip
+    short = None if min(lengths) == longest == first.chunk_features else lengths
+    encoded, encoder_state = encoder.stream_chunk(
+        first.model.normalisation.stream(features), short, encoder.join([s.state.encoder for s in moving])
+    )
+    frames = encoder.output_lengths(torch.tensor(lengths, device=encoded.device))
+    search_state = search.stream(encoded, frames, search.join([s.state.search for s in moving]))
+    rows = zip(moving, lengths, encoder.split(encoder_state), search.split(search_state), strict=True)
+    for session, length, encoder_row, search_row in rows:
+        rest = session.state.features[:, length:].clone()
+        session.state = replace(session.state, features=rest, encoder=encoder_row, search=search_row)
+    return moving
 
 
 def lookahead_samples(fbank: Fbank, context: ChunkContext) -> int | None:
