@@ -19,6 +19,7 @@ from chunkwise.data.corpora.prepare import prepare_corpus
 from chunkwise.data.loading import listed, load_waveform
 from chunkwise.decoding.search import DecodingConfig
 from chunkwise.models.context import ChunkContext
+from chunkwise.streaming.latency import Latency
 
 
 def rows(path: Path) -> list[dict]:
@@ -94,8 +95,22 @@ def test_every_stream_says_what_its_evaluation_said(run_folder: Path) -> None:
     recogniser = assembly.load_recogniser(checkpoint, trained, DecodingConfig(), torch.device("cpu"))
     said = {row["id"]: row["hypothesis"] for row in rows(folder / "hypotheses.jsonl")}
     for cut in listed(prepare_corpus(trained.data).splits["test"]):
-        waveform = load_waveform(cut, 16_000)
-        assert stream(recogniser, context, (waveform, 16_000), 100.0, lambda *_: None).text == said[cut.id]
+        audio, latency = (load_waveform(cut, 16_000), 16_000), Latency()
+        assert stream(recogniser, context, audio, 100.0, lambda *_: None, latency).text == said[cut.id]
+        assert latency.compute.counts.total() == -(-(len(audio[0]) + 80) // 160 // 64)
+
+
+def test_evaluating_through_sessions_gives_the_same_bytes_and_tells_the_latency(run_folder: Path) -> None:
+    chunked = ["chunking=fixed", "chunking.chunk_frames=16", "chunking.left_chunks=2", "eval.path=streaming"]
+    done = command("evaluate", f"checkpoint='{run_folder}'", *chunked, "runtime.processes=2")
+    assert done.returncode == 0, done.stderr
+    assert "look-ahead         10360 samples" in done.stdout
+    masked, streamed = (run_folder / "evaluations" / f"test-640ms-left2{path}" for path in ("", "-streaming"))
+    assert (streamed / "hypotheses.jsonl").read_bytes() == (masked / "hypotheses.jsonl").read_bytes()
+    latency = json.loads((streamed / "latency.json").read_text(encoding="utf-8"))
+    assert latency["lookahead_samples"] == 10_360
+    assert latency["compute_ms"]["count"] > 0
+    assert latency["rtf"] > 0
 
 
 def test_a_dry_run_prints_and_does_nothing(tiny: Sequence[str], tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 from copy import deepcopy
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from chunkwise.models.context import FULL, ChunkContext
 from chunkwise.models.joiner import JoinerConfig
 from chunkwise.models.predictor import PredictorConfig
 from chunkwise.models.transducer import Transducer, TransducerConfig
-from chunkwise.streaming.session import Session, lookahead_ms, lookahead_samples
+from chunkwise.streaming.latency import lookahead_ms, lookahead_samples
+from chunkwise.streaming.session import Session, advance
 from chunkwise.text.tokenizer import Tokenizer, TokenizerConfig, TokenizerKind, train_tokenizer
 
 RATE_HZ = 16_000
@@ -169,3 +172,55 @@ def test_real_recordings_stream_as_they_evaluate(model: Transducer, tokenizer: T
             stream.accept(packet)
         expected = masked(model, tokenizer, ChunkContext(8, 2), resample(waveform, rate_hz, RATE_HZ))
         assert stream.finish().text == expected
+
+
+@pytest.mark.parametrize("context", [ChunkContext(4, 2), ChunkContext(1, 0), ChunkContext(8, None), FULL], ids=str)
+def test_sessions_of_any_age_advance_in_one_batch(
+    model: Transducer, tokenizer: Tokenizer, context: ChunkContext
+) -> None:
+    """Late comers, early leavers and different sample rates: each says what it would say alone."""
+    rates = [16_000, 8_000, 16_000, 44_100, 16_000]
+    waveforms = [
+        speech(s, seed, rate) for seed, (s, rate) in enumerate(zip((1.3, 0.7, 0.2, 1.0, 0.01), rates, strict=True))
+    ]
+    search = GreedySearch(model, 2)
+    fbank = Fbank(FbankConfig())
+    together = [Session(model, fbank, tokenizer, search, context, rate) for rate in rates]
+    for turn in range(12):
+        for number, (stream, waveform, rate) in enumerate(zip(together, waveforms, rates, strict=True)):
+            piece = waveform.split(rate // 7)[turn - number : turn - number + 1] if turn >= number else ()
+            if piece and not stream.ended:
+                stream.receive(piece[0])
+            elif turn > number:
+                stream.end()
+        while advance(together):
+            pass
+    for stream, waveform, rate in zip(together, waveforms, rates, strict=True):
+        alone = session(model, tokenizer, context, rate)
+        alone.accept(waveform)
+        assert stream.finish() == alone.finish()
+
+
+def test_sessions_of_different_contexts_cannot_share_a_batch(model: Transducer, tokenizer: Tokenizer) -> None:
+    sessions = [session(model, tokenizer, ChunkContext(4, left)) for left in (1, 2)]
+    for stream in sessions:
+        stream.receive(speech(1.0))
+    with pytest.raises(ValueError, match="must share one model, search and context"):
+        advance(sessions)
+
+
+def test_what_a_session_holds_is_bounded(model: Transducer, tokenizer: Tokenizer) -> None:
+    """The bytes after two seconds are those after twenty, tokens aside."""
+
+    def held(value: Any) -> int:
+        if isinstance(value, torch.Tensor):
+            return value.untyped_storage().nbytes()
+        if is_dataclass(value):
+            return sum(held(getattr(value, field.name)) for field in fields(value) if "tokens" not in field.name)
+        return sum(map(held, value)) if isinstance(value, tuple) else 0
+
+    stream, sizes = session(model, tokenizer, ChunkContext(4, 2)), []
+    for second in range(20):
+        stream.accept(speech(0.96, second))
+        sizes.append(held(stream.state))
+    assert set(sizes[2:]) == {sizes[2]}

@@ -84,10 +84,11 @@ def _evaluations(checkpoint: str | None) -> str:
         return str((holder.parent if holder.name == "checkpoints" else holder) / "evaluations")
 
 
-def _context(chunk_frames: int | None, left_chunks: int | None) -> str:
-    """The name of a context in a folder's name."""
+def _context(chunk_frames: int | None, left_chunks: int | None, path: str) -> str:
+    """The name of a context, and of the streaming path, in a folder's name."""
     with one_sentence_errors(raise_again=False):
-        return ChunkContext(chunk_frames, left_chunks).label
+        label = ChunkContext(chunk_frames, left_chunks).label
+        return f"{label}-streaming" if path == "streaming" else label
 
 
 def _launch_time() -> str:

@@ -21,6 +21,7 @@ from chunkwise.evaluation.tables import show_rate
 from chunkwise.evaluation.tally import ScoredUtterance
 from chunkwise.evaluation.typed_json import read_json
 from chunkwise.models.context import ENCODER_FRAME_MS, FULL, ChunkContext, ChunkingConfig, ChunkingKind
+from chunkwise.streaming.latency import Latency
 
 FOLDER = Path("runs/demo")
 STREAMED = ChunkContext(16, None)
@@ -69,7 +70,8 @@ def stream_one(config: TrainConfig) -> StreamedTranscript:
     rate_hz = config.features.sample_rate_hz
     waveform = load_waveform(cut, rate_hz)
     partials: list[tuple[float, str]] = []
-    final = stream(recogniser, STREAMED, (waveform, rate_hz), 100.0, lambda s, part: partials.append((s, part.text)))
+    show = lambda heard_s, partial: partials.append((heard_s, partial.text))  # noqa: E731
+    final = stream(recogniser, STREAMED, (waveform, rate_hz), 100.0, show, Latency())
     features, lengths = recogniser.fbank(waveform[None], torch.tensor([len(waveform)]))
     frame_s = ENCODER_FRAME_MS / 1000
     pieces = [recogniser.tokenizer.decode([token]) or "␣" for token in final.tokens]

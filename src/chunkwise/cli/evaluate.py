@@ -8,8 +8,9 @@ from chunkwise.cli import assembly
 from chunkwise.cli.application import application
 from chunkwise.config import EvaluateConfig, changed_data
 from chunkwise.data.corpora.config import DataConfig
-from chunkwise.evaluation.evaluate import evaluate
+from chunkwise.evaluation.evaluate import EvalPath, evaluate
 from chunkwise.evaluation.results import write_evaluation
+from chunkwise.evaluation.streamed import describe_streams, show_latency
 from chunkwise.evaluation.tables import show_rate
 from chunkwise.models.context import fixed_context
 from chunkwise.training.distributed import launch, open_world
@@ -32,15 +33,20 @@ def evaluate_on_rank(config: EvaluateConfig, data: DataConfig, folder: Path) -> 
         splits = assembly.shared_corpus(data, world).splits
         if config.eval.split not in splits:
             raise ValueError(f"eval.split={config.eval.split} is none of {data.corpus}'s splits: {', '.join(splits)}")
+        streams = None
+        if config.eval.path is EvalPath.streaming:
+            streams = describe_streams(recogniser, context, config.eval.piece_ms, config.eval.max_batch_utterances)
         result = evaluate(recogniser, splits[config.eval.split], context, config.eval, world)
         if world.is_main:
-            write_evaluation(folder, result)
+            write_evaluation(folder, result, streams)
             counts = result.counts
             print(
                 f"{data.corpus} {config.eval.split}, {context.label}: WER {show_rate(counts.wer)} "
                 f"({counts.substitutions} substitutions, {counts.deletions} deletions, {counts.insertions} insertions "
                 f"in {counts.words} words of {counts.utterances} utterances)\n{folder / 'metrics.json'}"
             )
+            if result.latency is not None:
+                print(f"{show_latency(result.latency, streams)}\n{folder / 'latency.json'}")
 
 
 main = application("evaluate", run)

@@ -84,12 +84,19 @@ class GreedySearch:
     @staticmethod
     def split(state: GreedyState) -> list[GreedyState]:
         """Each row as a batch of one."""
-        columns = (
+        rows = zip(
             split_rows(state.predictor),
-            *(x.clone().split(1) for x in (state.prediction, state.frames, state.scores)),
+            state.prediction.clone().split(1),
+            state.frames.split(1),
+            state.scores.split(1),
+            state.tokens,
+            state.token_frames,
+            strict=True,
         )
-        rows = zip(*columns, state.tokens, state.token_frames, strict=True)
-        return [GreedyState(*parts, [tokens], [frames]) for *parts, tokens, frames in rows]
+        return [
+            GreedyState(predictor, prediction, frames, scores, [tokens], [token_frames])
+            for predictor, prediction, frames, scores, tokens, token_frames in rows
+        ]
 
     def hypotheses(self, state: GreedyState) -> list[Hypothesis]:
         """Each row's hypothesis so far."""

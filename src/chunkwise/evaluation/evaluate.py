@@ -7,7 +7,7 @@ batches. Validation during training and `chunkwise-evaluate` both come through h
 
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from time import perf_counter
@@ -15,13 +15,16 @@ from time import perf_counter
 import torch
 from jaxtyping import Float, Int
 from lhotse import CutSet
+from lhotse.cut import Cut
 from torch import Tensor
 
 from chunkwise.data.batches import Batch
 from chunkwise.data.corpora.config import DataConfig
 from chunkwise.data.loading import BadAudio, SpeechDataset, listed, load_batches
 from chunkwise.data.samplers import evaluation_batches
+from chunkwise.decoding.hypothesis import Hypothesis
 from chunkwise.evaluation.recogniser import Recogniser, inference
+from chunkwise.evaluation.streamed import add_delays, spoken_words, stream_batch
 from chunkwise.evaluation.tally import Evaluation, Tally
 from chunkwise.models.context import ChunkContext
 from chunkwise.typing import World
@@ -34,17 +37,28 @@ class EvalKind(StrEnum):
     sharded = "sharded"
 
 
+class EvalPath(StrEnum):
+    """How utterances are recognised; under the same context, both give the same words."""
+
+    masked = "masked"  # as a whole, every frame seeing what the context allows
+    streaming = "streaming"  # through sessions, piece by piece
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalConfig:
-    """Where evaluation runs and in which batches; neither changes a result."""
+    """Where evaluation runs, on which path and in which batches; none of it changes a result."""
 
     kind: EvalKind = EvalKind.sharded
+    path: EvalPath = EvalPath.masked
+    piece_ms: float = 100.0  # streaming: how much audio arrives at a time
     split: str = "test"
     max_batch_s: float = 120.0  # padded seconds of audio in a batch
-    max_batch_utterances: int = 64
+    max_batch_utterances: int = 64  # streaming: sessions at a time
 
     def __post_init__(self) -> None:
         """Refuse batches that can hold nothing."""
+        if not self.piece_ms > 0:
+            raise ValueError(f"eval.piece_ms={self.piece_ms} must be more than 0; try 100")
         if not self.max_batch_s > 0:
             raise ValueError(f"eval.max_batch_s={self.max_batch_s} must be more than 0; try 120")
         if self.max_batch_utterances < 1:
@@ -72,15 +86,17 @@ def evaluate(
     Utterances without a single feature frame are scored with the empty hypothesis; other audio that cannot be used
     is an error on every rank. Model and features run in evaluation mode and come back in the mode they were in.
     """
+    by_id = {cut.id: cut for cut in listed(cuts)}
     ids = [cut.id for cut in listed(cuts)]
     _require_distinct(ids, config)
     _agree_on_cuts(ids, world)
     tally, failures = Tally(), list[ValueError]()
     rate_hz = recogniser.fbank.config.sample_rate_hz
     dataset = SpeechDataset(recogniser.tokenizer, rate_hz, BadAudio.refuse)
+    scorer = _Scorer(recogniser, context, config, by_id, loss, tally)
     try:
         for batch in load_batches(dataset, _deal(cuts, config, world)):
-            _score_batch(recogniser, batch.to(world.device), context, loss, tally)
+            scorer.add(batch.to(world.device))
     except ValueError as error:
         failures.append(error)
     _fail_together(failures, world)
@@ -129,20 +145,46 @@ def _fail_together(failures: list[ValueError], world: World) -> None:
         raise ValueError(message) from (failures[0] if failures else None)
 
 
-def _score_batch(
-    recogniser: Recogniser, batch: Batch, context: ChunkContext, loss: LossFunction | None, tally: Tally
-) -> None:
-    """Add one batch to the tally."""
-    start_s = perf_counter()
-    features, lengths = recogniser.features(batch)
-    hypotheses = recogniser.search_features(features, lengths, context)
-    tally.compute_us += round(1e6 * (perf_counter() - start_s))
-    tally.samples += int(batch.lengths.sum())
-    tally.add_texts(batch.ids, batch.texts, [recogniser.text(hypothesis) for hypothesis in hypotheses])
-    if loss is not None:
+@dataclass(frozen=True, slots=True)
+class _Scorer:
+    """Recognises batches on the configured path and adds them to the tally."""
+
+    recogniser: Recogniser
+    context: ChunkContext
+    config: EvalConfig
+    cuts: Mapping[str, Cut]
+    loss: LossFunction | None
+    tally: Tally
+
+    def add(self, batch: Batch) -> None:
+        """Recognise and count one batch."""
+        start_s = perf_counter()
+        match self.config.path:
+            case EvalPath.masked:
+                hypotheses = self.recogniser.recognise(batch, self.context)
+            case EvalPath.streaming:
+                hypotheses = self._stream(batch)
+        self.tally.compute_us += round(1e6 * (perf_counter() - start_s))
+        self.tally.samples += int(batch.lengths.sum())
+        texts = [self.recogniser.text(hypothesis) for hypothesis in hypotheses]
+        self.tally.add_texts(batch.ids, batch.texts, texts)
+        if self.loss is not None:
+            self._add_losses(batch, self.loss)
+
+    def _stream(self, batch: Batch) -> list[Hypothesis]:
+        latency = self.tally.latency
+        hypotheses = stream_batch(self.recogniser, batch, self.context, self.config.piece_ms, latency)
+        rate_hz = self.recogniser.fbank.config.sample_rate_hz
+        for id, hypothesis, samples in zip(batch.ids, hypotheses, batch.lengths.tolist(), strict=True):
+            words = spoken_words(self.cuts[id])
+            add_delays(latency, hypothesis, words, samples / rate_hz, self.recogniser, self.context)
+        return hypotheses
+
+    def _add_losses(self, batch: Batch, loss: LossFunction) -> None:
+        features, lengths = self.recogniser.features(batch)
         silent = lengths == 0
         losses = torch.full(silent.shape, torch.inf)
         if not silent.all():
-            with inference(recogniser.model, recogniser.fbank):
-                losses = loss(features, lengths, batch, context).masked_fill(silent, torch.inf)
-        tally.add_losses(losses.cpu(), batch.token_lengths.cpu())
+            with inference(self.recogniser.model, self.recogniser.fbank):
+                losses = loss(features, lengths, batch, self.context).masked_fill(silent, torch.inf)
+        self.tally.add_losses(losses.cpu(), batch.token_lengths.cpu())

@@ -1,5 +1,6 @@
 """The files that an evaluation leaves: `metrics.json` and `hypotheses.jsonl`, whole or not at all."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -27,10 +28,16 @@ def stored_metrics(evaluation: Evaluation) -> StoredMetrics:
     )
 
 
-def write_evaluation(folder: Path, evaluation: Evaluation) -> None:
-    """Write `metrics.json` and `hypotheses.jsonl` (one scored utterance per line, sorted by id); rank 0 calls this."""
+def write_evaluation(folder: Path, evaluation: Evaluation, streams: Mapping[str, object] | None = None) -> None:
+    """Write `metrics.json` and `hypotheses.jsonl` (one scored utterance per line, sorted by id); rank 0 calls this.
+
+    Of streams there is also `latency.json`, beginning with what `streams` says about them.
+    """
     if evaluation.utterances is None:
         raise ValueError(f"{folder}: only rank 0 holds the utterances, so only rank 0 can write them")
     lines = [utterance.to_line() + "\n" for utterance in evaluation.utterances]
     write_atomically(folder / "hypotheses.jsonl", "".join(lines))
+    if evaluation.latency is not None:
+        latency = {**(streams or {}), "rtf": evaluation.rtf, **evaluation.latency.summary()}
+        write_atomically(folder / "latency.json", to_json(latency))
     write_atomically(folder / "metrics.json", to_json(asdict(stored_metrics(evaluation))))

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from chunkwise.evaluation.wer import ErrorCounts, count_errors
+from chunkwise.streaming.latency import Latency
 from chunkwise.text.normalisation import normalise
 from chunkwise.typing import Seconds, World
 
@@ -48,6 +49,7 @@ class Evaluation:
     compute_s: Seconds  # features, encoder and search, added over ranks; reading audio is not in it
     utterances: tuple[ScoredUtterance, ...] | None  # sorted by id, on rank 0; `None` elsewhere
     loss_per_token: float | None = None  # nats; `None` where no loss was asked for, or none is finite
+    latency: Latency | None = None  # of streams, on rank 0; `None` elsewhere, and where nothing was streamed
     utterances_without_loss: int = 0  # too short for their transcript, hence outside `loss_per_token`
 
     @property
@@ -67,6 +69,7 @@ class Tally:
     loss_tokens: int = 0
     without_loss: int = 0
     lines: list[str] = field(default_factory=list)
+    latency: Latency = field(default_factory=Latency)
 
     def add_texts(self, ids: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> None:
         """Score utterances."""
@@ -91,6 +94,8 @@ class Tally:
         num_errors = len(fields(ErrorCounts))
         samples, compute_us, loss_unats, loss_tokens, without_loss = totals[num_errors:]
         lines = world.gather_texts(self.lines)
+        latencies = world.gather_texts([self.latency.to_text()])
+        latency = None if latencies is None else Latency.merged(latencies)
         scored = None if lines is None else sorted(map(ScoredUtterance.from_line, lines), key=lambda row: row.id)
         return Evaluation(
             counts=ErrorCounts(*totals[:num_errors]),
@@ -98,5 +103,6 @@ class Tally:
             compute_s=compute_us / 1e6,
             utterances=None if scored is None else tuple(scored),
             loss_per_token=loss_unats / 1e6 / loss_tokens if loss_tokens else None,
+            latency=latency if latency is not None and latency.compute.counts else None,
             utterances_without_loss=without_loss,
         )

@@ -177,20 +177,3 @@ def advance(sessions: Sequence[Session]) -> list[Session]:
         rest = session.state.features[:, length:].clone()
         session.state = replace(session.state, features=rest, encoder=encoder_row, search=search_row)
     return moving
-
-
-def lookahead_samples(fbank: Fbank, context: ChunkContext) -> int | None:
-    """The algorithmic look-ahead: samples after the start of a chunk that its first encoder frame needs.
-
-    `None` in full context, where the whole utterance is needed. It is the chunk itself plus the half
-    window of its last feature frame, which reaches past the chunk's end; subsampling adds nothing.
-    """
-    if context.chunk_frames is None:
-        return None
-    return context.chunk_frames * Transducer.frames_per_encoder_frame * fbank.stride + fbank.right
-
-
-def lookahead_ms(fbank: Fbank, context: ChunkContext) -> float | None:
-    """`lookahead_samples` in milliseconds."""
-    samples = lookahead_samples(fbank, context)
-    return None if samples is None else 1000.0 * samples / fbank.config.sample_rate_hz
