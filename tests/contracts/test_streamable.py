@@ -361,6 +361,6 @@ def test_the_state_of_a_stream_has_a_fixed_size() -> None:
     with torch.inference_mode():
         for _ in range(100):
             _, state = box.stream(torch.randn(1, 32, MELS), state)
-            sizes.add(tuple((layer.attention.keys.shape[1], layer.convolution.shape[2]) for layer in state.layers))
+            sizes.add(tuple((layer.attention.keys.shape[1], layer.convolution.shape[1]) for layer in state.layers))
     assert sizes == {((16, 3), (16, 3))}
     assert state.frames == (800,)

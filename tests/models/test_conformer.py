@@ -110,4 +110,4 @@ def test_the_cache_of_the_convolution_has_a_fixed_length() -> None:
     state = module.initial_state(1)
     for _ in range(20):
         _, state = module.stream(torch.randn(1, 3, 4), state)
-        assert state.shape == (1, 4, 15)
+        assert state.shape == (1, 15, 4)

@@ -34,13 +34,14 @@ def test_relative_distance_scores_equal_an_explicit_loop() -> None:
 
 def test_rotary_products_know_only_the_distance_also_far_into_a_stream() -> None:
     torch.manual_seed(0)
-    query, key = torch.randn(2, 1, 1, 64)
+    attention = RotaryAttention(64, 1, 0.0)
+    query, key = torch.randn(2, 1, 1, 1, 64)
 
-    def at(position: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return sinusoids(torch.tensor([position]), 64)
+    def at(position: int) -> torch.Tensor:
+        return attention.embed_positions(torch.tensor([position]), 1, 1)
 
-    near = (rotate(query, *at(7)) * rotate(key, *at(3))).sum()
-    far = (rotate(query, *at(1_000_007)) * rotate(key, *at(1_000_003))).sum()
+    near = (rotate(query, at(7)) * rotate(key, at(3))).sum()
+    far = (rotate(query, at(1_000_007)) * rotate(key, at(1_000_003))).sum()
     torch.testing.assert_close(near, far, atol=1e-4, rtol=1e-4)
 
 

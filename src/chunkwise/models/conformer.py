@@ -66,7 +66,7 @@ class LayerState:
     """What one layer carries from chunk to chunk."""
 
     attention: AttentionState
-    convolution: Float[Tensor, "batch d_model past"]
+    convolution: Float[Tensor, "batch past d_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +102,10 @@ class ConformerLayer(nn.Module):
         chunk_frames: int | None,
     ) -> Float[Tensor, "batch frames d_model"]:
         """The layer over whole utterances."""
-        x = x + 0.5 * self.feed_forward_in(x)
+        x = x.add(self.feed_forward_in(x), alpha=0.5)
         x = x + self.dropout(self.attention(x, blocks, positions))
         x = x + self.convolution(x, valid, chunk_frames)
-        return self.norm(x + 0.5 * self.feed_forward_out(x))
+        return self.norm(x.add(self.feed_forward_out(x), alpha=0.5))
 
     def initial_state(self, batch: int, left_frames: int | None) -> LayerState:
         """The state before the first chunk."""
@@ -119,12 +119,12 @@ class ConformerLayer(nn.Module):
         valid: Bool[Tensor, "batch chunk"] | None,
     ) -> tuple[Float[Tensor, "batch chunk d_model"], LayerState]:
         """The layer over one chunk."""
-        x = x + 0.5 * self.feed_forward_in(x)
+        x = x.add(self.feed_forward_in(x), alpha=0.5)
         attended, attention = self.attention.stream(x, state.attention, view)
         x = x + attended
         convolved, convolution = self.convolution.stream(x, state.convolution, valid)
         x = x + convolved
-        return self.norm(x + 0.5 * self.feed_forward_out(x)), LayerState(attention, convolution)
+        return self.norm(x.add(self.feed_forward_out(x), alpha=0.5)), LayerState(attention, convolution)
 
 
 class ConformerEncoder(nn.Module):
@@ -172,6 +172,15 @@ class ConformerEncoder(nn.Module):
     ) -> tuple[Float[Tensor, "batch encoder_frames d_model"], Int[Tensor, " batch"]]:
         """Encoder frames of whole utterances, zeros past each one's length, and how many each has."""
         x, lengths = self.subsampling(features, lengths)
+        return self.contextualise(x, lengths, context)
+
+    def contextualise(
+        self,
+        x: Float[Tensor, "batch encoder_frames d_model"],
+        lengths: Int[Tensor, " batch"],
+        context: ChunkContext,
+    ) -> tuple[Float[Tensor, "batch encoder_frames d_model"], Int[Tensor, " batch"]]:
+        """`forward` from the subsampled frames on: the layers alone."""
         valid = valid_frames(lengths, x.shape[1])
         blocks = cut_into_blocks(valid, context.chunk_frames, context.left_chunks)
         places = torch.arange(x.shape[1], device=x.device)
@@ -223,12 +232,19 @@ class ConformerEncoder(nn.Module):
             x, subsampling = self.subsampling.stream(features, state.subsampling, known)
         else:
             x, subsampling = self.subsampling.stream(features, state.subsampling)
+        encoded, state = self.contextualise_chunk(x, valid, state)
+        return encoded, replace(state, subsampling=subsampling)
+
+    def contextualise_chunk(
+        self, x: Float[Tensor, "batch chunk d_model"], valid: Bool[Tensor, "batch chunk"] | None, state: EncoderState
+    ) -> tuple[Float[Tensor, "batch chunk d_model"], EncoderState]:
+        """`stream_chunk` from the subsampled frames on: the layers alone."""
         view, layers = self._view(state, x.shape[1], valid), []
         for layer, carried in zip(self._layers(), state.layers, strict=True):
             x, carried = layer.stream(x, carried, view, valid)
             layers.append(carried)
         frames = tuple(frames + x.shape[1] for frames in state.frames)
-        return x, replace(state, subsampling=subsampling, layers=tuple(layers), frames=frames)
+        return x, replace(state, layers=tuple(layers), frames=frames)
 
     def _view(self, state: EncoderState, chunk: int, valid: Bool[Tensor, "batch chunk"] | None) -> ChunkView:
         """What the rows' next frames see, by how much each row has heard."""
@@ -273,24 +289,15 @@ class ConformerEncoder(nn.Module):
         """The streams of a batch, each as a batch of one; a left context without limit is cut to what a row has."""
         if len(state.frames) == 1:
             return [state]
-        layers = [
-            zip(split_rows(layer.attention), layer.convolution.clone().split(1), strict=True) for layer in state.layers
-        ]
-        rows = zip(
-            state.pending.split(1), split_rows(state.subsampling), zip(*layers, strict=True), state.frames, strict=True
-        )
+        rows: list[list[LayerState]] = [[] for _ in state.frames]
+        for layer in state.layers:
+            parts = zip(split_rows(layer.attention), layer.convolution.clone().split(1), strict=True)
+            for row, frames, (attention, convolution) in zip(rows, state.frames, parts, strict=True):
+                row.append(LayerState(_limited(attention, state.context, frames), convolution))
+        subsampling, pending = split_rows(state.subsampling), state.pending.split(1)
         return [
-            EncoderState(
-                state.context,
-                pending,
-                subsampling,
-                tuple(
-                    LayerState(_limited(attention, state.context, frames), convolution)
-                    for attention, convolution in parts
-                ),
-                (frames,),
-            )
-            for pending, subsampling, parts, frames in rows
+            EncoderState(state.context, pending[row], subsampling[row], tuple(rows[row]), (frames,))
+            for row, frames in enumerate(state.frames)
         ]
 
     def _layers(self) -> list[ConformerLayer]:

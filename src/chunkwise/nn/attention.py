@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -43,15 +43,15 @@ def sinusoids(positions: Int[Tensor, "*axes"], dim: int) -> tuple[Tensor, Tensor
 
 
 def rotate(
-    x: Float[Tensor, "batch frames ... head_dim"], sin: Float[Tensor, "... half"], cos: Float[Tensor, "... half"]
-) -> Float[Tensor, "batch frames ... head_dim"]:
-    """Rotary position embedding: the two halves of each vector turned by its angles.
+    x: Float[Tensor, "batch frames heads head_dim"], turns: Complex[Tensor, "*batch frames 1 half"]
+) -> Float[Tensor, "batch frames heads head_dim"]:
+    """Rotary position embedding: each pair of neighbours, as a complex number, turned by its angle.
 
     Reference: Su et al. 2021, "RoFormer", arXiv:2104.09864.
     """
-    sin, cos = sin.to(x.dtype), cos.to(x.dtype)
-    one, two = x.chunk(2, dim=-1)
-    return torch.cat((one * cos - two * sin, one * sin + two * cos), dim=-1)
+    exact = x if x.dtype == torch.float64 else x.float()  # there is no complex number of half precision
+    pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
 class SelfAttention(nn.Module):
@@ -93,9 +93,9 @@ class SelfAttention(nn.Module):
         """Softmax-weighted values; all are `[blocks, frames, heads, head_dim]`."""
 
     def place(
-        self, x: Float[Tensor, "batch frames two heads head_dim"], positions: Any
-    ) -> Float[Tensor, "batch frames two heads head_dim"]:
-        """Put absolute positions into queries and keys, where the kind needs them."""
+        self, x: Float[Tensor, "batch frames heads head_dim"], positions: Any
+    ) -> Float[Tensor, "batch frames heads head_dim"]:
+        """Put absolute positions into queries or keys, where the kind needs them."""
         return x
 
     def forward(
@@ -131,8 +131,8 @@ class SelfAttention(nn.Module):
     def heads(self, x: Float[Tensor, "batch frames d_model"], positions: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, each `[batch, frames, heads, head_dim]`."""
         projected = self.project_in(self.norm(x)).unflatten(2, (3, self.num_heads, self.head_dim))
-        queries, keys = self.place(projected[:, :, :2], positions).unbind(2)
-        return queries, keys, projected[:, :, 2]
+        queries, keys, values = projected.unbind(2)
+        return self.place(queries, positions), self.place(keys, positions), values
 
 
 def _cleared(state: AttentionState, real: Bool[Tensor, "batch left 1 1"]) -> AttentionState:
@@ -145,17 +145,17 @@ class RotaryAttention(SelfAttention):
 
     def embed_positions(
         self, positions: Int[Tensor, "... queries"], num_queries: int, num_keys: int
-    ) -> tuple[Float[Tensor, "... queries 1 1 half"], Float[Tensor, "... queries 1 1 half"]]:
-        """Sines and cosines of the queries' positions, which are also those of the keys next to them."""
+    ) -> Complex[Tensor, "... queries 1 half"]:
+        """The angles of the queries' positions as complex numbers; keys at the same positions share them."""
         sin, cos = sinusoids(positions, self.head_dim)
-        dtype = self.project_in.weight.dtype
-        return sin[..., None, None, :].to(dtype), cos[..., None, None, :].to(dtype)
+        turns = torch.complex(cos, sin)[..., None, :]
+        return turns if self.project_in.weight.dtype == torch.float64 else turns.to(torch.complex64)
 
     def place(
-        self, x: Float[Tensor, "batch frames two heads head_dim"], positions: tuple[Tensor, Tensor]
-    ) -> Float[Tensor, "batch frames two heads head_dim"]:
-        """Rotate queries and keys by their absolute position; their products know only the distance."""
-        return rotate(x, *positions)
+        self, x: Float[Tensor, "batch frames heads head_dim"], positions: Tensor
+    ) -> Float[Tensor, "batch frames heads head_dim"]:
+        """Rotate queries or keys by their absolute position; their products know only the distance."""
+        return rotate(x, positions)
 
     def attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None, positions: Any

@@ -50,7 +50,8 @@ class Blocks:
 
     def join(self, y: Float[Tensor, "batch_blocks query channels"]) -> Float[Tensor, "batch frames channels"]:
         """The blocks put together again."""
-        return y.reshape(self.batch, -1, y.shape[2])[:, : self.frames]
+        joined = y.reshape(self.batch, -1, y.shape[2])
+        return joined if joined.shape[1] == self.frames else joined[:, : self.frames]  # a slice costs a gradient copy
 
     @cached_property
     def own_places(self) -> Int[Tensor, " places"]:

@@ -3,8 +3,9 @@
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import conv1d, glu, pad, silu
+from torch.nn.functional import glu, pad, silu
 
+from chunkwise.nn.depthwise import depthwise
 from chunkwise.typing import Window
 
 
@@ -40,64 +41,64 @@ class ChunkConvolution(nn.Module):
         self, x: Float[Tensor, "batch frames d_model"], valid: Bool[Tensor, "batch frames"], chunk_frames: int | None
     ) -> Float[Tensor, "batch frames d_model"]:
         """The module over whole utterances; what `valid` excludes is never read."""
-        gated = self.gated(x).masked_fill(~valid[:, None], 0.0)
+        beyond = self.past if chunk_frames is None else 0
+        extended = pad(self.gated(x), (0, 0, self.past, beyond))
+        extended.masked_fill_(~pad(valid, (self.past, beyond), value=True)[:, :, None], 0.0)
         if chunk_frames is None:
-            return self.finish(conv1d(gated, *self.weights(), padding=self.past, groups=gated.shape[1]))
-        behind = self.causal(pad(gated, (self.past, 0)))
-        return self.finish(behind + self.ahead(gated, chunk_frames))
+            return self.finish(depthwise(extended, self.depthwise.weight[:, 0]))
+        return self.finish(self.ahead(self.behind(extended), extended[:, self.past :], chunk_frames))
 
-    def initial_state(self, batch: int) -> Float[Tensor, "batch d_model past"]:
+    def initial_state(self, batch: int) -> Float[Tensor, "batch past d_model"]:
         """Silence before the first frame."""
-        return self.depthwise.weight.new_zeros(batch, self.depthwise.in_channels, self.past)
+        return self.depthwise.weight.new_zeros(batch, self.past, self.depthwise.in_channels)
 
     def stream(
         self,
         x: Float[Tensor, "batch chunk d_model"],
-        state: Float[Tensor, "batch d_model past"],
+        state: Float[Tensor, "batch past d_model"],
         valid: Bool[Tensor, "batch chunk"] | None = None,
-    ) -> tuple[Float[Tensor, "batch chunk d_model"], Float[Tensor, "batch d_model past"]]:
+    ) -> tuple[Float[Tensor, "batch chunk d_model"], Float[Tensor, "batch past d_model"]]:
         """One chunk; the state is the last `past` gated frames. A row's last chunk may be shorter: see `valid`."""
         gated = self.gated(x)
         if valid is not None:
-            gated = gated.masked_fill(~valid[:, None], 0.0)
-        extended = torch.cat((state, gated), dim=2)
-        y = self.causal(extended) + self.ahead(gated, gated.shape[2])
-        return self.finish(y), extended[:, :, extended.shape[2] - self.past :]
+            gated = gated.masked_fill(~valid[:, :, None], 0.0)
+        extended = torch.cat((state, gated, torch.zeros_like(state)), dim=1)  # nothing is seen beyond the chunk
+        mixed = depthwise(extended, self.depthwise.weight[:, 0])
+        return self.finish(mixed), extended[:, x.shape[1] : x.shape[1] + self.past]
 
     def flush(
-        self, state: Float[Tensor, "batch d_model past"]
-    ) -> tuple[Float[Tensor, "batch 0 d_model"], Float[Tensor, "batch d_model past"]]:
+        self, state: Float[Tensor, "batch past d_model"]
+    ) -> tuple[Float[Tensor, "batch 0 d_model"], Float[Tensor, "batch past d_model"]]:
         """Nothing: a chunk's outputs are complete with the chunk."""
-        return state.transpose(1, 2)[:, :0], state
+        return state[:, :0], state
 
-    def gated(self, x: Float[Tensor, "batch frames d_model"]) -> Float[Tensor, "batch d_model frames"]:
+    def gated(self, x: Float[Tensor, "batch frames d_model"]) -> Float[Tensor, "batch frames d_model"]:
         """What the depthwise convolution reads."""
-        return glu(self.gate(self.norm(x)), dim=2).transpose(1, 2)
+        return glu(self.gate(self.norm(x)), dim=2)
 
-    def weights(self) -> tuple[Tensor, Tensor | None]:
-        """The depthwise kernel and its bias."""
-        return self.depthwise.weight, self.depthwise.bias
-
-    def causal(self, extended: Float[Tensor, "batch d_model extended"]) -> Float[Tensor, "batch d_model frames"]:
+    def behind(self, extended: Float[Tensor, "batch extended d_model"]) -> Float[Tensor, "batch frames d_model"]:
         """The kernel's taps on the frame itself and the `past` frames before it."""
-        kernel, bias = self.weights()
-        return conv1d(extended, kernel[:, :, : self.past + 1], bias, groups=extended.shape[1])
+        return depthwise(extended, self.depthwise.weight[:, 0, : self.past + 1])
 
     def ahead(
-        self, gated: Float[Tensor, "batch d_model frames"], chunk_frames: int
-    ) -> Float[Tensor, "batch d_model frames"]:
-        """The kernel's taps on the frames after, as one convolution over all chunks laid side by side."""
-        batch, channels, frames = gated.shape
+        self,
+        behind: Float[Tensor, "batch frames d_model"],
+        gated: Float[Tensor, "batch frames d_model"],
+        chunk_frames: int,
+    ) -> Float[Tensor, "batch frames d_model"]:
+        """Added to `behind`, the kernel's taps on the frames after, each chunk a row that zeros follow."""
+        frames = gated.shape[1]
         reach = min(self.past, chunk_frames - 1)
         if reach == 0:
-            return torch.zeros_like(gated)
-        kernel, _ = self.weights()
-        taps = kernel[:, :, self.past + 1 : self.past + 1 + reach]
-        chunks = pad(gated, (0, -frames % chunk_frames)).unflatten(2, (-1, chunk_frames))
-        chunks = pad(chunks[..., 1:], (0, reach)).transpose(1, 2).flatten(0, 1)  # zeros beyond the border
-        mixed = conv1d(chunks, taps, groups=channels)
-        return mixed.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2)[:, :, :frames]
+            return behind
+        taps = self.depthwise.weight[:, 0, self.past + 1 : self.past + 1 + reach]
+        chunks = pad(gated, (0, 0, 0, -frames % chunk_frames)).unflatten(1, (-1, chunk_frames))
+        following = pad(chunks[:, :, 1:], (0, 0, 0, reach)).flatten(0, 1)
+        mixed = depthwise(following, taps).reshape(len(gated), -1, gated.shape[2])
+        return behind + mixed[:, :frames]
 
-    def finish(self, mixed: Float[Tensor, "batch d_model frames"]) -> Float[Tensor, "batch frames d_model"]:
-        """Norm, SiLU, project."""
-        return self.dropout(self.project(silu(self.inner_norm(mixed.transpose(1, 2)))))
+    def finish(self, mixed: Float[Tensor, "batch frames d_model"]) -> Float[Tensor, "batch frames d_model"]:
+        """Bias, norm, SiLU, project."""
+        bias = self.depthwise.bias
+        assert bias is not None
+        return self.dropout(self.project(silu(self.inner_norm(mixed + bias))))
