@@ -62,6 +62,14 @@ def test_online_without_a_key_is_refused_without_a_question(tmp_path: Path, monk
         open_log(tmp_path, LoggerConfig(wandb=WandbMode.online), CONFIG, max_steps=10)
 
 
+def test_draws_are_kept_as_a_histogram(tmp_path: Path) -> None:
+    with open_log(tmp_path, LoggerConfig(), CONFIG, max_steps=10) as log:
+        log.histogram("chunk_frames", 4, {16: 2, None: 1, 8: 1})
+    kept = json.loads((tmp_path / "chunk_frames_histogram.json").read_text())
+    assert kept == {"step": 4, "counts": {"8": 1, "16": 2, "unlimited": 1}}
+    assert list(kept["counts"]) == ["8", "16", "unlimited"]
+
+
 class BrokenDashboard(NoDashboard):
     def log(self, record: Record) -> None:
         raise ConnectionError("gone")

@@ -60,6 +60,9 @@ def test_a_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path: Path, stops: t
         run(tmp_path / "parts", replace(TWELVE, stop_at=stop), dropout=0.2, resume=number > 0)
     resumed, resumed_weights = run(tmp_path / "parts", TWELVE, dropout=0.2, resume=True)
     assert_same_bits(weights, resumed_weights)
+    whole, parts = ((tmp_path / name / "chunk_frames_histogram.json").read_text() for name in ("whole", "parts"))
+    assert whole == parts
+    assert sum(json.loads(whole)["counts"].values()) == 12
     assert (resumed.step, resumed.position, resumed.unusable) == (state.step, state.position, state.unusable)
     validations = [r for r in without_times(tmp_path / "parts") if "loss" in r]
     assert validations == [r for r in without_times(tmp_path / "whole") if "loss" in r]

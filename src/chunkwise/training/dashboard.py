@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 Record = Mapping[str, int | float | str | None]
 """One object of `metrics.jsonl`."""
 
@@ -16,6 +18,10 @@ class Dashboard(Protocol):
         """Show one record, which has a `step`."""
         ...
 
+    def histogram(self, name: str, step: int, counts: Mapping[int | None, int]) -> None:
+        """Show how often each value came up to a step; `None` is unlimited."""
+        ...
+
     def close(self, failed: bool) -> None:
         """End the run."""
         ...
@@ -25,6 +31,9 @@ class NoDashboard:
     """Shows nothing."""
 
     def log(self, record: Record) -> None:
+        """Show nothing."""
+
+    def histogram(self, name: str, step: int, counts: Mapping[int | None, int]) -> None:
         """Show nothing."""
 
     def close(self, failed: bool) -> None:
@@ -71,6 +80,19 @@ class WandbDashboard:
         """Show one record over its own `step`."""
         self.run.log({name: value for name, value in record.items() if value is not None})
 
+    def histogram(self, name: str, step: int, counts: Mapping[int | None, int]) -> None:
+        """Show a histogram with a bin for each whole number, and the share of what is unlimited as a line."""
+        import wandb
+
+        limited = {value: count for value, count in counts.items() if value is not None}
+        shown: dict[str, Any] = {"step": step, f"{name}_unlimited_share": counts.get(None, 0) / sum(counts.values())}
+        if limited:
+            values = range(min(limited), max(limited) + 1)
+            heights = [limited.get(value, 0) for value in values]
+            edges = [value - 0.5 for value in (*values, values[-1] + 1)]
+            shown[f"{name}_histogram"] = wandb.Histogram(np_histogram=(np.asarray(heights), np.asarray(edges)))
+        self.run.log(shown)
+
     def close(self, failed: bool) -> None:
         """End the run with an exit code."""
         self.run.finish(exit_code=int(failed))
@@ -86,6 +108,10 @@ class ForgivingDashboard:
     def log(self, record: Record) -> None:
         """Show one record, if it still works."""
         self._attempt(lambda: self.dashboard.log(record))
+
+    def histogram(self, name: str, step: int, counts: Mapping[int | None, int]) -> None:
+        """Show a histogram, if it still works."""
+        self._attempt(lambda: self.dashboard.histogram(name, step, counts))
 
     def close(self, failed: bool) -> None:
         """End the run, if it still works."""

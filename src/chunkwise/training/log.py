@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -59,6 +60,17 @@ class RunLog:
                 file.write(json.dumps(plain) + "\n")
         self.dashboard.log(plain)
 
+    def histogram(self, name: str, step: int, counts: Mapping[int | None, int]) -> None:
+        """Keep how often each value came so far, in `NAME_histogram.json`; `None` is unlimited."""
+        if self.path is None:
+            return
+        named = {"unlimited" if value is None else str(value): counts[value] for value in sorted(counts, key=_last)}
+        path = self.path.with_name(f"{name}_histogram.json")
+        unfinished = path.with_name(f".{path.name}.unfinished")
+        unfinished.write_text(json.dumps({"step": step, "counts": named}, indent=2) + "\n", encoding="utf-8")
+        os.replace(unfinished, path)
+        self.dashboard.histogram(name, step, counts)
+
     def close(self, failed: bool = False) -> None:
         """End the bar and the dashboard."""
         self.console.close()
@@ -93,6 +105,11 @@ def open_log(
         return RunLog(metrics, console, NoDashboard(), config.every_steps)
     wandb = WandbDashboard(folder, str(config.wandb), config.project, config.name, run_config)
     return RunLog(metrics, console, ForgivingDashboard(wandb, console.say), config.every_steps)
+
+
+def _last(value: int | None) -> float:
+    """The order of a histogram's values: what is unlimited comes after all others."""
+    return math.inf if value is None else value
 
 
 def take_back(metrics: Path, step: int) -> None:

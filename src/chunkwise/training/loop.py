@@ -1,5 +1,6 @@
 """The training loop."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -78,6 +79,7 @@ def train(
     parts.train_mode(True)
     module = parts.world.wrap(parts.objective)
     meter = Meter(state.seconds)
+    drawn = Counter(parts.draw_context(step).chunk_frames for step in range(state.step))  # a resumed run's share
     saved = state.step  # a resumed run stands where it was saved
     while not config.is_over(state):
         with meter:
@@ -88,13 +90,16 @@ def train(
         if update.outcome.skipped:
             parts.precision.diagnose(state.skipped_in_a_row)
             continue
+        drawn[update.context.chunk_frames] += 1
         if _is_due(config.validate_every, state.step):
             _validate(validate, parts, outputs, state)
+            outputs.log.histogram("chunk_frames", state.step, drawn)
         if _is_due(config.save_every, state.step):
             _save(parts, outputs, state)
             saved = state.step
     if config.is_complete(state) and state.validated_step != state.step:
         _validate(validate, parts, outputs, state)
+        outputs.log.histogram("chunk_frames", state.step, drawn)
         saved = -1  # the newest checkpoint is to know of it
     if saved != state.step:
         _save(parts, outputs, state)
