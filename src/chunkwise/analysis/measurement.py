@@ -1,0 +1,165 @@
+"""Two independent ways to measure what depends on what: gradients, and finite pokes at the input.
+
+Both give strengths, the change of an output per change of an input, and call a dependency what exceeds `tolerance`
+times the strongest entry of the output's row. Rounding stays far below it: 1e-5 in float32, 1e-10 in float64.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Function = Callable[[Tensor], Tensor]
+"""From `[batch, inputs, channels]` to `[batch, outputs, width]`, each row on its own."""
+
+NOISE_FACTOR = 10
+"""A change counts when it is this many times larger than the one between two rows that were not poked."""
+
+
+class NumberFormat(StrEnum):
+    """The precision of a measurement; float64 also finds the faintest dependencies of deep models."""
+
+    float32 = "float32"
+    float64 = "float64"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """As torch names it."""
+        return torch.float64 if self is NumberFormat.float64 else torch.float32
+
+    @property
+    def tolerance(self) -> float:
+        """The share of a row's strongest entry up to which a strength is rounding."""
+        return 1e-10 if self is NumberFormat.float64 else 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Strengths:
+    """How strongly each output depends on the inputs at `positions`, in order."""
+
+    values: Float[Tensor, "outputs positions"]
+    positions: Int[Tensor, " positions"]
+    tolerance: float
+    resolution: Float[Tensor, " outputs"]  # strengths below it may have been lost in rounding
+
+    @property
+    def seen(self) -> Bool[Tensor, "outputs positions"]:
+        """Where there is a dependency."""
+        return self.values > self.tolerance * self.strongest
+
+    @property
+    def strongest(self) -> Float[Tensor, "outputs one"]:
+        """The strongest entry of each row."""
+        return self.values.amax(dim=1, keepdim=True)
+
+
+def gradient_strengths(
+    function: Function,
+    bases: Float[Tensor, "draws inputs channels"],
+    num_outputs: int,
+    tolerance: float,
+    generator: torch.Generator,
+    batch_rows: int = 128,
+) -> Strengths:
+    """By gradients of randomly weighted outputs: row `i` of a batch is differentiated at its output `i` only.
+
+    One forward and one backward give as many outputs' gradients as the batch has rows. Of several draws, each
+    with its own base and weights, the strongest counts.
+    """
+    strengths = bases.new_zeros(num_outputs, bases.shape[1])
+    for base in bases:
+        for outputs in torch.arange(num_outputs, device=base.device).split(batch_rows):
+            rows = base.expand(len(outputs), -1, -1).clone().requires_grad_()
+            picked = function(rows)[torch.arange(len(outputs), device=base.device), outputs]
+            weights = _signs(picked.shape, generator).to(picked)
+            (gradient,) = torch.autograd.grad((picked * weights).sum(), rows)
+            strengths[outputs] = torch.maximum(strengths[outputs], _finite(gradient).norm(dim=2))
+    positions = torch.arange(bases.shape[1], device=bases.device)
+    return Strengths(strengths, positions, tolerance, strengths.new_zeros(num_outputs))
+
+
+@torch.no_grad()
+def poke_strengths(
+    function: Function,
+    bases: Float[Tensor, "draws inputs channels"],
+    positions: Int[Tensor, " positions"],
+    tolerance: float,
+    generator: torch.Generator,
+    poke: float = 1.0,
+    batch_rows: int = 128,
+) -> Strengths:
+    """By finite pokes of root mean square `poke`, one position per row of a batch.
+
+    The first draw pokes every position by itself. A dependency, once seen, needs no second look; so each later draw,
+    with its own base and directions, pokes for every output all positions at once that it was not seen to depend on,
+    and only if that moves an output is every position poked by itself again.
+    """
+    values = _one_by_one(function, bases[0], positions, generator, poke, batch_rows)
+    resolution = torch.finfo(bases.dtype).eps * function(bases[:1])[0].norm(dim=1) / poke
+    strengths = Strengths(values, positions, tolerance, resolution)
+    for base in bases[1:]:
+        unseen, row = (~strengths.seen).unique(dim=0, return_inverse=True)
+        together = _poked(base, positions, unseen, generator, poke)
+        moved = torch.cat(list(_changes(function, base, together, batch_rows)))[row, torch.arange(len(row))] / poke
+        if bool((moved > tolerance * strengths.strongest[:, 0]).any()):
+            again = _one_by_one(function, base, positions, generator, poke, batch_rows)
+            strengths = replace(strengths, values=torch.maximum(strengths.values, again))
+    return strengths
+
+
+def _one_by_one(
+    function: Function, base: Tensor, positions: Tensor, generator: torch.Generator, poke: float, batch_rows: int
+) -> Float[Tensor, "outputs positions"]:
+    """The change of every output per poke at each position."""
+    changes = []
+    for some in positions.split(batch_rows):
+        where = torch.eye(len(some), dtype=torch.bool, device=some.device)
+        changes += _changes(function, base, _poked(base, some, where, generator, poke), batch_rows)
+    return torch.cat(changes).T / poke
+
+
+def _poked(
+    base: Float[Tensor, "inputs channels"],
+    positions: Int[Tensor, " positions"],
+    where: Bool[Tensor, "rows positions"],
+    generator: torch.Generator,
+    poke: float,
+) -> Float[Tensor, "rows inputs channels"]:
+    """Copies of the base, each poked in random directions at its own choice of positions."""
+    pokes = poke * _signs((len(positions), base.shape[1]), generator).to(base)
+    rows = base.repeat(len(where), 1, 1)
+    rows[:, positions] += where[:, :, None] * pokes
+    return rows
+
+
+def _changes(
+    function: Function, base: Tensor, rows: Float[Tensor, "rows inputs channels"], batch_rows: int
+) -> Iterator[Float[Tensor, "some outputs"]]:
+    """How far each row's outputs lie from the base's; what is no more than rounding is 0.
+
+    The first and the last row of every batch are the base itself. What differs between them is rounding.
+    """
+    for some in rows.split(batch_rows):
+        outputs = _finite(function(torch.cat((base[None], some, base[None]))))
+        noise = (outputs[-1] - outputs[0]).norm(dim=1)
+        if bool((noise > 1e-3 * outputs[0].norm(dim=1)).any()):
+            raise ValueError("the same input gives two outputs; put the model into evaluation mode")
+        change = (outputs[1:-1] - outputs[0]).norm(dim=2)
+        yield change.where(change > NOISE_FACTOR * noise, 0.0)
+
+
+def _signs(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
+    """Random signs: directions of root mean square 1 in which no channel is missed."""
+    return 2.0 * torch.randint(2, shape, generator=generator) - 1.0
+
+
+def _finite(values: Tensor) -> Tensor:
+    if not bool(torch.isfinite(values).all()):
+        raise ValueError(
+            f"the measurement overflows {str(values.dtype).removeprefix('torch.')}; "
+            "try a smaller analysis.poke, or analysis.number_format=float64"
+        )
+    return values
