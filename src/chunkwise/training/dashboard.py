@@ -93,6 +93,12 @@ class WandbDashboard:
             shown[f"{name}_histogram"] = wandb.Histogram(np_histogram=(np.asarray(heights), np.asarray(edges)))
         self.run.log(shown)
 
+    def show(self, name: str, picture: Path) -> None:
+        """Show a picture."""
+        import wandb
+
+        self.run.log({name: wandb.Image(str(picture))})
+
     def close(self, failed: bool) -> None:
         """End the run with an exit code."""
         self.run.finish(exit_code=int(failed))
