@@ -8,6 +8,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from chunkwise.analysis.dependencies import DependencyConfig
 from chunkwise.audio.augmentation import AugmentConfig
 from chunkwise.audio.fbank import FbankConfig
 from chunkwise.data.corpora.config import DataConfig
@@ -121,11 +122,40 @@ class StreamConfig:
             raise ValueError(f"piece_ms={self.piece_ms} must be above 0; try 100")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DependenciesConfig:
+    """`chunkwise-dependencies`: which inputs encoder frames and tokens depend on, measured against what may be."""
+
+    seed: int = 0
+    checkpoint: str | None = None  # a run folder or a checkpoint file; null: random weights of the shape below
+    audio: str | None = None  # a recording; null: an utterance or noise
+    utterance: str | None = None  # of the model's test set: its id, or `first`; null: noise
+    analysis: DependencyConfig = field(default_factory=DependencyConfig)
+    data: DataChanges = field(default_factory=DataChanges)
+    chunking: ChunkingConfig = field(default_factory=ChunkingConfig)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    features: FbankConfig = field(default_factory=FbankConfig)
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    predictor: PredictorConfig = field(default_factory=PredictorConfig)
+    joiner: JoinerConfig = field(default_factory=JoinerConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+    def __post_init__(self) -> None:
+        if self.audio is not None and self.utterance is not None:
+            raise ValueError(f"audio={self.audio} and utterance={self.utterance} exclude each other; give one")
+        if self.utterance is not None and self.checkpoint is None:
+            raise ValueError(
+                f"utterance={self.utterance} needs a checkpoint, whose test set holds it; or use audio=FILE"
+            )
+
+
 COMMANDS: dict[str, type] = {
     "prepare": PrepareConfig,
     "train": TrainConfig,
     "evaluate": EvaluateConfig,
     "stream": StreamConfig,
+    "dependencies": DependenciesConfig,
 }
 
 

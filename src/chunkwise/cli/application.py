@@ -44,6 +44,7 @@ def application(command: str, run: Run) -> Callable[[], None]:
     def main() -> None:
         register()
         OmegaConf.register_new_resolver("evaluations", _evaluations, replace=True)
+        OmegaConf.register_new_resolver("dependencies", _dependencies, replace=True)
         OmegaConf.register_new_resolver("context", _context, replace=True)
         OmegaConf.register_new_resolver("launch_time", _launch_time, replace=True)
         hydra.main(version_base="1.3", config_path=conf_dir(), config_name=command)(task)()
@@ -80,8 +81,16 @@ def _evaluations(checkpoint: str | None) -> str:
         found = find_checkpoint(Path(checkpoint))
         if not zipfile.is_zipfile(found):  # before a folder for results is made beside it
             raise ValueError(f"checkpoint={found} is not a checkpoint; give a run folder or a file of its checkpoints/")
-        holder = found.parent
-        return str((holder.parent if holder.name == "checkpoints" else holder) / "evaluations")
+        return str(_run_folder(found) / "evaluations")
+
+
+def _dependencies(checkpoint: str | None) -> str:
+    """Where the dependency analyses of a checkpoint go: a folder of its run; those of random weights have their own."""
+    return "runs/dependencies" if checkpoint is None else str(Path(_evaluations(checkpoint)).parent / "dependencies")
+
+
+def _run_folder(checkpoint: Path) -> Path:
+    return checkpoint.parents[1] if checkpoint.parent.name == "checkpoints" else checkpoint.parent
 
 
 def _context(chunk_frames: int | None, left_chunks: int | None, path: str) -> str:
