@@ -20,7 +20,11 @@ check: setup  ## Everything that must hold: format, lint, types, imports, tests,
 	$(MAKE) test
 	$(BIN)/python -m pytest --nbmake notebooks && $(BIN)/python -m chunkwise.records --check
 
-bench: setup  ## Run the benchmarks under experiments/bench; ratios go to runs/bench
+.venv/bench: .venv/installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bench]'
+	touch $@
+
+bench: .venv/bench  ## Run the benchmarks under experiments/bench; ratios go to runs/bench
 	for benchmark in experiments/bench/bench_*.py; do $(BIN)/python $$benchmark || exit 1; done
 
 .PHONY: help setup demo test check bench
