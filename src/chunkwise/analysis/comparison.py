@@ -67,11 +67,9 @@ class Dependence:
             return found
         positions = self.perturbation.positions
         gradient = replace(self.gradient, values=self.gradient.values[:, positions], positions=positions)
-        resolution = self.perturbation.resolution[:, None]
-        one, other = (
-            (this.values > CLEAR * torch.maximum(this.tolerance * this.strongest, resolution)) & ~that.seen
-            for this, that in ((gradient, self.perturbation), (self.perturbation, gradient))
-        )
+        needed = CLEAR * torch.maximum(gradient.threshold, self.perturbation.threshold)[:, None]
+        one = (gradient.values > needed) & ~self.perturbation.seen
+        other = (self.perturbation.values > needed) & ~gradient.seen
         found[:, positions] = one | other
         return found
 

@@ -1,7 +1,12 @@
 """Two independent ways to measure what depends on what: gradients, and finite pokes at the input.
 
-Both give strengths, the change of an output per change of an input, and call a dependency what exceeds `tolerance`
-times the strongest entry of the output's row. Rounding stays far below it: 1e-5 in float32, 1e-10 in float64.
+Both give strengths, the change of an output per change of an input. A dependency is what exceeds
+
+    max(tolerance * strongest entry of the output's row, resolution)
+
+with a tolerance of 1e-5 in float32 and 1e-10 in float64. The resolution is what rounding can pretend: a few units in
+the last place of the largest output, divided by the poke, and of the strongest entry of all. So a tiny poke in float32 sees
+strong dependencies only (1e-3: those above about 1e-3), and what it misses is no contradiction to the gradients.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +20,8 @@ from torch import Tensor
 Function = Callable[[Tensor], Tensor]
 """From `[batch, inputs, channels]` to `[batch, outputs, width]`, each row on its own."""
 
-NOISE_FACTOR = 10
-"""A change counts when it is this many times larger than the one between two rows that were not poked."""
+NOISE_FACTOR = 4
+"""How many units in the last place rounding may move an output."""
 
 
 class NumberFormat(StrEnum):
@@ -43,17 +48,17 @@ class Strengths:
     values: Float[Tensor, "outputs positions"]
     positions: Int[Tensor, " positions"]
     tolerance: float
-    resolution: Float[Tensor, " outputs"]  # strengths below it may have been lost in rounding
+    resolution: float  # strengths that rounding can pretend
 
     @property
     def seen(self) -> Bool[Tensor, "outputs positions"]:
         """Where there is a dependency."""
-        return self.values > self.tolerance * self.strongest
+        return self.values > self.threshold[:, None]
 
     @property
-    def strongest(self) -> Float[Tensor, "outputs one"]:
-        """The strongest entry of each row."""
-        return self.values.amax(dim=1, keepdim=True)
+    def threshold(self) -> Float[Tensor, " outputs"]:
+        """The strength that a dependency of each output exceeds."""
+        return (self.tolerance * self.values.amax(dim=1)).clamp(min=self.resolution)
 
 
 def gradient_strengths(
@@ -78,7 +83,7 @@ def gradient_strengths(
             (gradient,) = torch.autograd.grad((picked * weights).sum(), rows)
             strengths[outputs] = torch.maximum(strengths[outputs], _finite(gradient).norm(dim=2))
     positions = torch.arange(bases.shape[1], device=bases.device)
-    return Strengths(strengths, positions, tolerance, strengths.new_zeros(num_outputs))
+    return Strengths(strengths, positions, tolerance, _rounding(strengths, 0.0))
 
 
 @torch.no_grad()
@@ -98,13 +103,13 @@ def poke_strengths(
     and only if that moves an output is every position poked by itself again.
     """
     values = _one_by_one(function, bases[0], positions, generator, poke, batch_rows)
-    resolution = torch.finfo(bases.dtype).eps * function(bases[:1])[0].norm(dim=1) / poke
-    strengths = Strengths(values, positions, tolerance, resolution)
+    largest = float(function(bases[:1])[0].norm(dim=1).amax())
+    strengths = Strengths(values, positions, tolerance, _rounding(values, largest / poke))
     for base in bases[1:]:
         unseen, row = (~strengths.seen).unique(dim=0, return_inverse=True)
         together = _poked(base, positions, unseen, generator, poke)
         moved = torch.cat(list(_changes(function, base, together, batch_rows)))[row, torch.arange(len(row))] / poke
-        if bool((moved > tolerance * strengths.strongest[:, 0]).any()):
+        if bool((moved > strengths.threshold).any()):
             again = _one_by_one(function, base, positions, generator, poke, batch_rows)
             strengths = replace(strengths, values=torch.maximum(strengths.values, again))
     return strengths
@@ -138,17 +143,17 @@ def _poked(
 def _changes(
     function: Function, base: Tensor, rows: Float[Tensor, "rows inputs channels"], batch_rows: int
 ) -> Iterator[Float[Tensor, "some outputs"]]:
-    """How far each row's outputs lie from the base's; what is no more than rounding is 0.
-
-    The first and the last row of every batch are the base itself. What differs between them is rounding.
-    """
+    """How far each row's outputs lie from the base's, which is the first and the last row of every batch."""
     for some in rows.split(batch_rows):
         outputs = _finite(function(torch.cat((base[None], some, base[None]))))
-        noise = (outputs[-1] - outputs[0]).norm(dim=1)
-        if bool((noise > 1e-3 * outputs[0].norm(dim=1)).any()):
+        if bool(((outputs[-1] - outputs[0]).norm(dim=1) > 1e-3 * outputs[0].norm(dim=1)).any()):
             raise ValueError("the same input gives two outputs; put the model into evaluation mode")
-        change = (outputs[1:-1] - outputs[0]).norm(dim=2)
-        yield change.where(change > NOISE_FACTOR * noise, 0.0)
+        yield (outputs[1:-1] - outputs[0]).norm(dim=2)
+
+
+def _rounding(strengths: Float[Tensor, "outputs positions"], largest: float) -> float:
+    """The strength that rounding can pretend where the largest output is so large per poke."""
+    return NOISE_FACTOR * torch.finfo(strengths.dtype).eps * (largest + float(strengths.amax()))
 
 
 def _signs(shape: tuple[int, ...] | torch.Size, generator: torch.Generator) -> Tensor:
