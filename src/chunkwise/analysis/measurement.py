@@ -5,8 +5,8 @@ Both give strengths, the change of an output per change of an input. A dependenc
     max(tolerance * strongest entry of the output's row, resolution)
 
 with a tolerance of 1e-5 in float32 and 1e-10 in float64. The resolution is what rounding can pretend: a few units in
-the last place of the largest output, divided by the poke, and of the strongest entry of all. So a tiny poke in float32 sees
-strong dependencies only (1e-3: those above about 1e-3), and what it misses is no contradiction to the gradients.
+the last place of the largest output, divided by the poke, and of the strongest entry of all. So a tiny poke in float32
+sees strong dependencies only (1e-3: those above about 1e-3), and what it misses is no contradiction to the gradients.
 """
 
 from collections.abc import Callable, Iterator
