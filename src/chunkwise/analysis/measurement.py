@@ -74,14 +74,15 @@ def gradient_strengths(
     One forward and one backward give as many outputs' gradients as the batch has rows. Of several draws, each
     with its own base and weights, the strongest counts.
     """
-    strengths = bases.new_zeros(num_outputs, bases.shape[1])
-    for base in bases:
-        for outputs in torch.arange(num_outputs, device=base.device).split(batch_rows):
-            rows = base.expand(len(outputs), -1, -1).clone().requires_grad_()
-            picked = function(rows)[torch.arange(len(outputs), device=base.device), outputs]
-            weights = _signs(picked.shape, generator).to(picked)
-            (gradient,) = torch.autograd.grad((picked * weights).sum(), rows)
-            strengths[outputs] = torch.maximum(strengths[outputs], _finite(gradient).norm(dim=2))
+    found = []
+    pairs = torch.cartesian_prod(torch.arange(len(bases)), torch.arange(num_outputs)).to(bases.device)
+    for draws, outputs in (part.T for part in pairs.split(batch_rows)):
+        rows = bases[draws].requires_grad_()
+        picked = function(rows)[torch.arange(len(outputs), device=bases.device), outputs]
+        weights = _signs(picked.shape, generator).to(picked)
+        (gradient,) = torch.autograd.grad((picked * weights).sum(), rows)
+        found.append(_finite(gradient).norm(dim=2))
+    strengths = torch.cat(found).unflatten(0, (len(bases), num_outputs)).amax(dim=0)
     positions = torch.arange(bases.shape[1], device=bases.device)
     return Strengths(strengths, positions, tolerance, _rounding(strengths, 0.0))
 
@@ -102,28 +103,28 @@ def poke_strengths(
     with its own base and directions, pokes for every output all positions at once that it was not seen to depend on,
     and only if that moves an output is every position poked by itself again.
     """
-    values = _one_by_one(function, bases[0], positions, generator, poke, batch_rows)
-    largest = float(function(bases[:1])[0].norm(dim=1).amax())
-    strengths = Strengths(values, positions, tolerance, _rounding(values, largest / poke))
+    values, size = _one_by_one(function, bases[0], positions, generator, poke, batch_rows)
+    strengths = Strengths(values, positions, tolerance, _rounding(values, size / poke))
     for base in bases[1:]:
         unseen, row = (~strengths.seen).unique(dim=0, return_inverse=True)
         together = _poked(base, positions, unseen, generator, poke)
-        moved = torch.cat(list(_changes(function, base, together, batch_rows)))[row, torch.arange(len(row))] / poke
-        if bool((moved > strengths.threshold).any()):
-            again = _one_by_one(function, base, positions, generator, poke, batch_rows)
+        moved = torch.cat([part for part, _ in _changes(function, base, together, batch_rows)]) / poke
+        if bool((moved[row, torch.arange(len(row))] > strengths.threshold).any()):
+            again, _ = _one_by_one(function, base, positions, generator, poke, batch_rows)
             strengths = replace(strengths, values=torch.maximum(strengths.values, again))
     return strengths
 
 
 def _one_by_one(
     function: Function, base: Tensor, positions: Tensor, generator: torch.Generator, poke: float, batch_rows: int
-) -> Float[Tensor, "outputs positions"]:
-    """The change of every output per poke at each position."""
-    changes = []
+) -> tuple[Float[Tensor, "outputs positions"], float]:
+    """The change of every output per poke at each position, and the size of the largest output of the base."""
+    changes, size = [], 0.0
     for some in positions.split(batch_rows):
         where = torch.eye(len(some), dtype=torch.bool, device=some.device)
-        changes += _changes(function, base, _poked(base, some, where, generator, poke), batch_rows)
-    return torch.cat(changes).T / poke
+        ((change, size),) = _changes(function, base, _poked(base, some, where, generator, poke), batch_rows)
+        changes.append(change)
+    return torch.cat(changes).T / poke, size
 
 
 def _poked(
@@ -142,13 +143,14 @@ def _poked(
 
 def _changes(
     function: Function, base: Tensor, rows: Float[Tensor, "rows inputs channels"], batch_rows: int
-) -> Iterator[Float[Tensor, "some outputs"]]:
-    """How far each row's outputs lie from the base's, which is the first and the last row of every batch."""
+) -> Iterator[tuple[Float[Tensor, "some outputs"], float]]:
+    """How far each row's outputs lie from the base's, which stands around every batch, and the base's largest size."""
     for some in rows.split(batch_rows):
         outputs = _finite(function(torch.cat((base[None], some, base[None]))))
-        if bool(((outputs[-1] - outputs[0]).norm(dim=1) > 1e-3 * outputs[0].norm(dim=1)).any()):
+        sizes = outputs[0].norm(dim=1)
+        if bool(((outputs[-1] - outputs[0]).norm(dim=1) > 1e-3 * sizes).any()):
             raise ValueError("the same input gives two outputs; put the model into evaluation mode")
-        yield (outputs[1:-1] - outputs[0]).norm(dim=2)
+        yield (outputs[1:-1] - outputs[0]).norm(dim=2), float(sizes.amax())
 
 
 def _rounding(strengths: Float[Tensor, "outputs positions"], largest: float) -> float:

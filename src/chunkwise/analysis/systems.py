@@ -50,7 +50,7 @@ def frozen(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 def layers_system(model: Transducer, num_frames: int, context: ChunkContext) -> System:
     """Encoder frames from the encoder's frames after subsampling: what its layers mix."""
     encoder = deepcopy(model.encoder)
-    encoder.subsampling = NoSubsampling()
+    encoder.add_module("subsampling", NoSubsampling())
     return System(
         "layers", "encoder frame", "frame after subsampling",
         lambda frames: encoder(frames, _all(frames), context)[0],
