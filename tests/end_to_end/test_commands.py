@@ -120,7 +120,7 @@ def test_a_dry_run_prints_and_does_nothing(tiny: Sequence[str], tmp_path: Path) 
     assert not (tmp_path / "dry" / "checkpoints").exists()
 
 
-@pytest.mark.parametrize("name", ["prepare", "train", "evaluate", "stream"])
+@pytest.mark.parametrize("name", ["prepare", "train", "evaluate", "stream", "dependencies"])
 def test_help_lists_the_groups_with_a_line_each(name: str) -> None:
     done = command(name, "--help")
     assert done.returncode == 0, done.stderr
