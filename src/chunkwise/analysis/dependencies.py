@@ -87,13 +87,15 @@ class Analysis:
 class Analyst:
     """Measures systems in the way that the config says."""
 
-    def __init__(self, config: DependencyConfig, seed: int) -> None:
+    def __init__(self, config: DependencyConfig, seed: int, device: torch.device | None = None) -> None:
         self.config = config
+        self.device = device
         self.generator = torch.Generator().manual_seed(seed)
 
     def noise(self, *shape: int) -> Tensor:
         """Standard normal noise, the same for the same seed and calls."""
-        return torch.randn(shape, generator=self.generator, dtype=torch.float64).to(self.config.number_format.dtype)
+        noise = torch.randn(shape, generator=self.generator, dtype=torch.float64)
+        return noise.to(self.device, self.config.number_format.dtype)
 
     def measure(
         self, system: System, bases: Float[Tensor, "draws inputs channels"], positions: Int[Tensor, " positions"]
@@ -101,6 +103,7 @@ class Analyst:
         """A system's dependencies around these inputs; pokes go to `positions`."""
         config, tolerance = self.config, self.config.number_format.tolerance
         gradient = perturbation = None
+        positions = positions.to(bases.device)
         if config.method is not Method.perturbation and not system.name.startswith("decision"):
             different = bases[:1] if system.outputs == "token" else bases  # a score around one input has one gradient
             gradient = gradient_strengths(
@@ -110,7 +113,7 @@ class Analyst:
             perturbation = poke_strengths(
                 system.function, bases, positions, tolerance, self.generator, config.poke, config.batch_rows
             )
-        return Dependence(system, gradient, perturbation)
+        return Dependence(system, gradient and gradient.cpu(), perturbation and perturbation.cpu())
 
 
 def analyse(
@@ -123,11 +126,12 @@ def analyse(
     seed: int = 0,
 ) -> Analysis:
     """What encoder frames and tokens depend on, on a recording at the model's rate or else on noise."""
-    analyst, dtype = Analyst(config, seed), config.number_format.dtype
+    device, dtype = next(model.parameters()).device, config.number_format.dtype
+    analyst = Analyst(config, seed, device)
     model, fbank = cast(Transducer, frozen(model, dtype)), cast(Fbank, frozen(fbank, dtype))
     search = build_search(decoding, model)
     waveforms = _waveforms(waveform, fbank, analyst)
-    lengths = torch.full((len(waveforms),), waveforms.shape[1])
+    lengths = torch.full((len(waveforms),), waveforms.shape[1], device=device)
     features, feature_lengths = fbank(waveforms, lengths)
     encoded, encoded_lengths = model.encode(features[:1], feature_lengths[:1], context)
     hypothesis = decode(search, encoded, encoded_lengths)[0]
@@ -144,7 +148,7 @@ def analyse(
             systems.append(system)
             bases[system.name] = bases[below.name][:1].expand(config.draws, -1, -1)  # the one that was decoded
     dependences = {s.name: analyst.measure(s, bases[s.name], _positions(s)) for s in systems}
-    return Analysis(context, dependences, hypothesis, features[0].float(), lookahead_samples(fbank, context))
+    return Analysis(context, dependences, hypothesis, features[0].float().cpu(), lookahead_samples(fbank, context))
 
 
 def _waveforms(waveform: Tensor | None, fbank: Fbank, analyst: Analyst) -> Float[Tensor, "draws samples"]:
@@ -162,7 +166,7 @@ def _waveforms(waveform: Tensor | None, fbank: Fbank, analyst: Analyst) -> Float
             f"analysis.samples=true takes at most {LONGEST_S:.0f} s of audio, not {duration_s:.1f} s; "
             "cut the recording, or set analysis.samples=false"
         )
-    return waveform.to(config.number_format.dtype).expand(config.draws, -1)
+    return waveform.to(analyst.device, config.number_format.dtype).expand(config.draws, -1)
 
 
 def _positions(system: System) -> Int[Tensor, " positions"]:

@@ -60,6 +60,10 @@ class Strengths:
         """The strength that a dependency of each output exceeds."""
         return (self.tolerance * self.values.amax(dim=1)).clamp(min=self.resolution)
 
+    def cpu(self) -> "Strengths":
+        """The same on the CPU."""
+        return replace(self, values=self.values.cpu(), positions=self.positions.cpu())
+
 
 def gradient_strengths(
     function: Function,

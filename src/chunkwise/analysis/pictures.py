@@ -44,13 +44,15 @@ def draw_dependence(axes: Axes, dependence: Dependence, title: str | None = None
     num_outputs, num_inputs = system.expected.shape
     extent = (-0.5, num_inputs - 0.5, num_outputs - 0.5, -0.5)
     axes.imshow(
-        relative_decades(dependence), extent=extent, cmap="Greys", vmin=0, vmax=DECADES + 2, aspect="auto",
+        relative_decades(dependence).numpy(), extent=extent, cmap="Greys", vmin=0, vmax=DECADES + 2, aspect="auto",
         interpolation="nearest",
     )  # fmt: skip
     if violations.any():
         shown = pooled(violations.float())
         red = ListedColormap([_RED])
-        axes.imshow(shown.where(shown > 0, torch.nan), extent=extent, cmap=red, aspect="auto", interpolation="nearest")
+        axes.imshow(
+            shown.where(shown > 0, torch.nan).numpy(), extent=extent, cmap=red, aspect="auto", interpolation="nearest"
+        )
     _draw_border(axes, system.expected)
     count = int(violations.sum())
     name = title or system.name.replace("_", " ")
@@ -81,4 +83,4 @@ def _draw_border(axes: Axes, expected: Bool[Tensor, "outputs inputs"]) -> None:
     last = torch.where(expected, columns, -1).amax(dim=1) + 0.5
     rows = torch.arange(len(expected) + 1) - 0.5
     for edge in (first, last):
-        axes.stairs(edge, rows, orientation="horizontal", baseline=None, color=_BORDER, linewidth=1.2)
+        axes.stairs(edge.numpy(), rows.numpy(), orientation="horizontal", baseline=None, color=_BORDER, linewidth=1.2)
