@@ -52,7 +52,7 @@ def layers_system(model: Transducer, num_frames: int, context: ChunkContext) -> 
     encoder = deepcopy(model.encoder)
     encoder.add_module("subsampling", NoSubsampling())
     return System(
-        "layers", "encoder frame", "frame after subsampling",
+        "layers", "encoder frame", "subsampled frame",
         lambda frames: encoder(frames, _all(frames), context)[0],
         encoder_reach(num_frames, model.config.encoder, context), torch.arange(num_frames), 1,
     )  # fmt: skip
