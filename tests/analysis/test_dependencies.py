@@ -19,7 +19,7 @@ from chunkwise.models.context import FULL, ChunkContext
 from chunkwise.models.transducer import Transducer
 from chunkwise.nn.convolution import ChunkConvolution
 from chunkwise.nn.subsampling import Subsampling
-from chunkwise.streaming.session import lookahead_samples
+from chunkwise.streaming.latency import lookahead_samples
 
 CHUNKED = ChunkContext(4, 1)
 QUICK = DependencyConfig(samples=False)

@@ -21,7 +21,7 @@ from chunkwise.decoding.hypothesis import Hypothesis
 from chunkwise.decoding.search import DecodingConfig, build_search, decode
 from chunkwise.models.context import ChunkContext
 from chunkwise.models.transducer import Transducer
-from chunkwise.streaming.session import lookahead_samples
+from chunkwise.streaming.latency import lookahead_samples
 
 NOISE_LEVEL = 0.1
 SAMPLES_BETWEEN = 64
