@@ -1,4 +1,4 @@
-"""Seconds of audio per second: the training step, the data path alone, and the filter bank alone.
+"""Seconds of audio per second: the training step in chunks and in full context, the data path and the filter bank.
 
 The loader reads ahead while the step computes, so training is as fast as the slower of the two; here the loader
 runs in the same process as everything else, without workers, which is its worst case.
@@ -8,6 +8,7 @@ runs in the same process as everything else, without workers, which is its worst
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -22,6 +23,7 @@ from chunkwise.data.corpora.prepare import prepare_corpus
 from chunkwise.data.loading import listed, transcript
 from chunkwise.data.samplers import Position, TrainBatches, train_loader
 from chunkwise.losses.objective import Objective
+from chunkwise.models.context import FULL, ChunkContext
 from chunkwise.text.tokenizer import Tokenizer, train_tokenizer
 from chunkwise.training.distributed import World
 from chunkwise.training.state import TrainState
@@ -60,12 +62,13 @@ class Bench:
         dataset = assembly.training_dataset(self.tokenizer, self.parts.fbank)
         return train_loader(batches, dataset, Position(), 0, 1)
 
-    def step(self) -> float:
-        """Audio per second of optimizer steps on batches that are ready."""
+    def step(self, context: ChunkContext | None = None) -> float:
+        """Audio per second of optimizer steps on batches that are ready, in one context or those of the recipe."""
+        parts = self.parts if context is None else replace(self.parts, draw_context=lambda step: context)
         start, at = time.perf_counter(), Position()
         for batch in self.ready:
-            window = next_window(iter([(at, batch)]), 1, self.parts, self.state, Meter(0.0))
-            take_step(self.parts.objective, self.parts, window, 1e-4, 5.0, self.state)
+            window = next_window(iter([(at, batch)]), 1, parts, self.state, Meter(0.0))
+            take_step(parts.objective, parts, window, 1e-4, 5.0, self.state)
         return seconds_of(self.ready) / (time.perf_counter() - start)
 
     def load(self, loader: Iterator[tuple[Position, Batch]]) -> float:
@@ -99,12 +102,18 @@ def main() -> None:
         bench = Bench(read(TrainConfig, compose("train", overrides)))
     sides = {
         "training step": bench.step,
+        "step, full": lambda: bench.step(FULL),
+        "step, 640 ms left 4": lambda: bench.step(ChunkContext(16, 4)),
+        "step, 640 ms": lambda: bench.step(ChunkContext(16, None)),
         "loader": lambda: bench.load(bench.loader),
         "loader, speed perturbed": lambda: bench.load(bench.perturbing_loader),
         "filter bank": bench.features,
     }
     rates = interleaved(sides, ROUNDS)
     ratios = {
+        "step: 640 ms left 4 / full": ratio(rates, "step, full", "step, 640 ms left 4"),
+        "step: 640 ms / full": ratio(rates, "step, full", "step, 640 ms"),
+        "step: recipe's chunks / full": ratio(rates, "step, full", "training step"),
         "loader / step": ratio(rates, "loader", "training step"),
         "perturbed loader / step": ratio(rates, "loader, speed perturbed", "training step"),
         "filter bank / step": ratio(rates, "filter bank", "training step"),

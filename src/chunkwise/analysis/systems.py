@@ -32,16 +32,6 @@ class System:
     stride: int  # inputs in such a block
 
 
-class NoSubsampling(nn.Module):
-    """Stands in for an encoder's subsampling where the inputs are encoder frames already."""
-
-    def forward(
-        self, frames: Float[Tensor, "batch frames d_model"], lengths: Int[Tensor, " batch"]
-    ) -> tuple[Float[Tensor, "batch frames d_model"], Int[Tensor, " batch"]]:
-        """What came in."""
-        return frames, lengths
-
-
 def frozen(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """A copy in evaluation mode and in this precision, whose weights want no gradient."""
     return deepcopy(model).to(dtype).eval().requires_grad_(False)
@@ -49,11 +39,9 @@ def frozen(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 def layers_system(model: Transducer, num_frames: int, context: ChunkContext) -> System:
     """Encoder frames from the encoder's frames after subsampling: what its layers mix."""
-    encoder = deepcopy(model.encoder)
-    encoder.add_module("subsampling", NoSubsampling())
     return System(
         "layers", "encoder frame", "subsampled frame",
-        lambda frames: encoder(frames, _all(frames), context)[0],
+        lambda frames: model.encoder.contextualise(frames, _all(frames), context)[0],
         encoder_reach(num_frames, model.config.encoder, context), torch.arange(num_frames), 1,
     )  # fmt: skip
 
