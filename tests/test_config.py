@@ -96,6 +96,7 @@ def test_an_unknown_option_of_a_group_names_the_ones_there_are() -> None:
     (["chunking.kind=sometimes"], "sometimes"),
     (["encoder.num_heads=7"], r"encoder\.num_heads=7 must divide"),
     (["loss=pruned", "loss.prune_range=1"], r"loss\.prune_range=1"),
+    (["loss=pruned", "loss.backend=warp"], r"warp"),
     (["data.root=???"], r"no value for data\.root"),
     (["schedule.by_time=true"], r"training\.max_seconds"),
 ])  # fmt: skip

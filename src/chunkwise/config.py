@@ -14,7 +14,7 @@ from chunkwise.audio.fbank import FbankConfig
 from chunkwise.data.corpora.config import DataConfig
 from chunkwise.decoding.search import DecodingConfig
 from chunkwise.evaluation.evaluate import EvalConfig
-from chunkwise.losses.objective import LossConfig
+from chunkwise.losses.config import LossConfig
 from chunkwise.models.conformer import EncoderConfig
 from chunkwise.models.context import ChunkingConfig
 from chunkwise.models.joiner import JoinerConfig
@@ -36,7 +36,7 @@ GROUPS = {
     "encoder": "the Conformer's shape: streaming or full, and its size",
     "chunking": "chunk size and left context, or in training their distribution",
     "predictor": "stateless or LSTM prediction network",
-    "loss": "full or pruned transducer loss, with auxiliary CTC",
+    "loss": "full or pruned transducer loss (by k2 or native), with auxiliary CTC",
     "precision": "fp32, bf16 or fp16 (with a tunable gradient scaler)",
     "eval": "single or sharded over all ranks",
     "decoding": "greedy or beam search",

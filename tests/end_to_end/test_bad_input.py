@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,16 @@ def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
     )
     assert "nowhere" in said
     assert "data.root" in said
+
+
+@pytest.mark.skipif(find_spec("k2") is not None, reason="k2 is installed here")
+def test_a_backend_that_is_not_installed_is_named_before_anything_starts(tmp_path: Path) -> None:
+    said = sentence(
+        command("train", "loss=pruned", "loss.backend=k2", f"data.root={tmp_path}", f"hydra.run.dir={tmp_path / 'run'}")
+    )
+    assert "loss.backend=k2" in said
+    assert "environment.yml" in said
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 def test_bad_recordings_of_a_corpus_are_skipped_and_counted(tmp_path: Path, shared_data: Path) -> None:

@@ -10,7 +10,8 @@ from chunkwise.data.batches import Batch
 from chunkwise.evaluation.evaluate import EvalConfig, LossFunction, evaluate
 from chunkwise.evaluation.recogniser import Recogniser
 from chunkwise.evaluation.tally import Evaluation
-from chunkwise.losses.objective import LossConfig, Objective
+from chunkwise.losses.config import LossConfig
+from chunkwise.losses.objective import Objective
 from chunkwise.models.context import ChunkContext
 from chunkwise.typing import World
 

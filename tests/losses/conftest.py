@@ -15,10 +15,10 @@ from chunkwise.models.transducer import Transducer, TransducerConfig
 
 
 @pytest.fixture
-def brute_force_loss() -> Callable[[Tensor, list[int]], Tensor]:
+def brute_force_loss() -> Callable[..., Tensor]:
     """-log of the explicit sum over all paths of one utterance; logits are [frames, symbols + 1, vocab]."""
 
-    def loss(logits: Tensor, target: list[int]) -> Tensor:
+    def loss(logits: Tensor, target: list[int], delay_penalty: float = 0.0) -> Tensor:
         num_frames, num_symbols = logits.shape[0], len(target)
         scores = logits.log_softmax(dim=-1)
         paths = []
@@ -28,6 +28,7 @@ def brute_force_loss() -> Callable[[Tensor, list[int]], Tensor]:
             for arc in range(num_frames + num_symbols):
                 if arc in emissions:
                     score = score + scores[frame, symbol, target[symbol]]
+                    score = score - delay_penalty * (frame - (num_frames - 1) / 2)
                     symbol += 1
                 else:
                     score = score + scores[frame, symbol, 0]

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from chunkwise.losses.objective import LossConfig, Losses, LossKind, Objective
+from chunkwise.losses.config import LossConfig, LossKind
+from chunkwise.losses.objective import Losses, Objective
 from chunkwise.models.context import FULL
 from chunkwise.models.predictor import PredictorKind
 from chunkwise.models.transducer import Transducer
@@ -43,6 +44,7 @@ def test_too_small_a_prune_range_is_refused(prune_range: int) -> None:
         ({"simple_weight": 0.0}, "loss.simple_weight=0.0"),
         ({"lm_scale": 0.7, "am_scale": 0.3}, "loss.lm_scale=0.7"),
         ({"warmup_steps": -1}, "loss.warmup_steps=-1"),
+        ({"delay_penalty": -0.1}, "loss.delay_penalty=-0.1"),
     ],
 )
 def test_impossible_values_are_refused_by_name(values: dict[str, Any], key: str) -> None:

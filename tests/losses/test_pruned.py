@@ -69,7 +69,7 @@ def test_simple_gradient_is_that_of_finite_differences(smoothing: Smoothing) -> 
     am, lm, targets, lengths, target_lengths = small_batch()
 
     def loss(am: Tensor, lm: Tensor) -> Tensor:
-        return simple_transducer_loss(am, lm, targets, lengths, target_lengths, smoothing)[0]
+        return simple_transducer_loss(am, lm, targets, lengths, target_lengths, smoothing, delay_penalty=0.1)[0]
 
     assert torch.autograd.gradcheck(loss, (am.requires_grad_(), lm.requires_grad_()))
 
@@ -82,7 +82,7 @@ def test_pruned_gradient_is_that_of_finite_differences() -> None:
     logits = torch.randn(3, 4, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
     def loss(logits: Tensor) -> Tensor:
-        return pruned_transducer_loss(logits, targets, ranges, lengths, target_lengths)
+        return pruned_transducer_loss(logits, targets, ranges, lengths, target_lengths, delay_penalty=0.1)
 
     assert torch.autograd.gradcheck(loss, (logits.requires_grad_(),))
 
@@ -97,6 +97,33 @@ def test_without_pruning_equals_the_sum_over_all_paths(
     ranges = everything(1, num_frames, num_symbols + 1)
     loss = pruned_transducer_loss(logits, targets, ranges, torch.tensor([num_frames]), torch.tensor([num_symbols]))
     torch.testing.assert_close(loss[0], brute_force_loss(logits[0], targets[0].tolist()), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("num_frames", [1, 3, 4])
+@pytest.mark.parametrize("num_symbols", [0, 1, 3])
+def test_a_delay_penalty_prices_the_frame_of_every_symbol(
+    num_frames: int, num_symbols: int, brute_force_loss: Callable[..., Tensor]
+) -> None:
+    am, lm = torch.randn(1, num_frames, 6).double(), torch.randn(1, num_symbols + 1, 6).double()
+    targets, lengths = torch.arange(1, num_symbols + 1)[None], (torch.tensor([num_frames]), torch.tensor([num_symbols]))
+    logits, ranges = am[:, :, None] + lm[:, None], everything(1, num_frames, num_symbols + 1)
+    simple = simple_transducer_loss(am, lm, targets, *lengths, delay_penalty=0.3)[0]
+    pruned = pruned_transducer_loss(logits, targets, ranges, *lengths, delay_penalty=0.3)
+    expected = brute_force_loss(logits[0], targets[0].tolist(), delay_penalty=0.3)
+    torch.testing.assert_close(torch.cat((simple, pruned)), expected.expand(2), rtol=1e-12, atol=1e-12)
+
+
+def test_a_delay_penalty_moves_symbols_forward() -> None:
+    am, lm, targets = random_batch()
+    frames = torch.arange(9.0)
+    mean_frames = []
+    for penalty in (0.0, 0.1, 1.0):
+        loss, paths = simple_transducer_loss(am, lm, targets, LENGTHS, TARGET_LENGTHS, delay_penalty=penalty)
+        assert loss.isfinite().all()
+        mean_frames.append((paths.emit_occupation * frames).sum((1, 2)))
+    assert (mean_frames[0] >= mean_frames[1]).all()
+    assert (mean_frames[1] >= mean_frames[2]).all()
+    assert mean_frames[0].sum() > mean_frames[2].sum() + 1
 
 
 def test_without_pruning_equals_the_full_loss_and_its_gradient() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import ALONE, tiny_objective, tiny_parts
 
-from chunkwise.losses.objective import LossConfig
+from chunkwise.losses.config import LossConfig
 from chunkwise.training.checkpoint import (
     CheckpointFolder,
     find_checkpoint,

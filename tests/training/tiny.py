@@ -12,7 +12,8 @@ from chunkwise.audio.fbank import Fbank, FbankConfig
 from chunkwise.data.batches import Batch, Utterance, collate
 from chunkwise.data.samplers import Position
 from chunkwise.data.skips import Skip
-from chunkwise.losses.objective import LossConfig, LossKind, Objective
+from chunkwise.losses.config import LossConfig, LossKind
+from chunkwise.losses.objective import Objective
 from chunkwise.models.conformer import EncoderConfig
 from chunkwise.models.context import ChunkingConfig, ChunkingKind, draw_context
 from chunkwise.models.joiner import JoinerConfig
@@ -155,7 +156,12 @@ def run(
     return state, parts.objective.state_dict()
 
 
-LOSSES = {"pruned": LossConfig(kind=LossKind.pruned, warmup_steps=4), "transducer": LossConfig()}
+LOSSES = {
+    "pruned": LossConfig(kind=LossKind.pruned, warmup_steps=4),
+    "pruned, with CTC": LossConfig(kind=LossKind.pruned, ctc_weight=0.3, delay_penalty=0.1),
+    "transducer": LossConfig(),
+}
+"""Every loss but the default one, which the other runs train with."""
 
 
 def run_losses(folder: Path, config: TrainingConfig, world: World) -> dict[str, dict[str, Tensor]]:

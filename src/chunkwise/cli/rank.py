@@ -49,7 +49,7 @@ def train_on_rank(config: TrainConfig, folder: Path, command: str) -> None:
         tokenizer = shared_tokenizer(config, corpus.splits["train"], folder, resumed, world)
         torch.manual_seed(config.seed)  # the initial weights; every later draw has a generator of its own
         model = assembly.build_model(config, tokenizer.vocab_size)
-        parts = build_parts(config, Objective(model, config.loss).to(world.device), world)
+        parts = build_parts(config, Objective(model.to(world.device), config.loss).to(world.device), world)
         cuts, skipped = trainable(
             corpus.splits["train"], tokenizer, parts.fbank, model.encoder.output_lengths,
             fastest=max(config.augment.speed_factors),
@@ -68,7 +68,8 @@ def train_on_rank(config: TrainConfig, folder: Path, command: str) -> None:
         with log:
             for line in assembly.describe_skips(skipped, "utterances that cannot be trained on"):
                 log.say(line)
-            for line in filter(None, (notice, parts.precision.notice, describe_start(model, state, world))):
+            choices = (notice, parts.precision.notice, parts.objective.notice, describe_start(model, state, world))
+            for line in filter(None, choices):
                 log.say(line)
             batches = TrainBatches(
                 cuts=listed(cuts),

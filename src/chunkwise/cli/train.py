@@ -5,6 +5,7 @@ from pathlib import Path
 from chunkwise.cli.application import application
 from chunkwise.cli.rank import train_on_rank
 from chunkwise.config import TrainConfig
+from chunkwise.losses.backend import refuse_missing_k2
 from chunkwise.training.checkpoint import LAST, PREVIOUS
 from chunkwise.training.distributed import launch
 
@@ -16,6 +17,7 @@ def run(config: TrainConfig, folder: Path, command: str) -> None:
         raise ValueError(
             f"hydra.run.dir={folder} already holds a run; go on with resume=true, or choose another folder"
         )
+    refuse_missing_k2(config.loss)
     launch(config.runtime, train_on_rank, config, folder, command)
 
 

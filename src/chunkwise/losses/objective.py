@@ -1,21 +1,15 @@
 """The objective of training: from features and tokens to one loss per utterance."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from chunkwise.losses.backend import Target, choose_backend, pruned_losses
+from chunkwise.losses.config import LossConfig, LossKind
 from chunkwise.losses.ctc import ctc_loss
-from chunkwise.losses.pruned import (
-    Smoothing,
-    prune_predictions,
-    prune_ranges,
-    pruned_transducer_loss,
-    simple_transducer_loss,
-)
+from chunkwise.losses.pruned import prune_predictions
 from chunkwise.losses.transducer import full_transducer_loss
 from chunkwise.models.context import ChunkContext
 from chunkwise.models.transducer import Transducer
@@ -24,55 +18,6 @@ from chunkwise.typing import BLANK
 
 Augment = Callable[[Tensor, Tensor], Tensor]
 """Normalised features and their lengths to augmented features."""
-
-
-class LossKind(StrEnum):
-    """The transducer losses."""
-
-    full = "full"
-    pruned = "pruned"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LossConfig:
-    """What training minimises: a transducer loss plus a weighted auxiliary CTC loss."""
-
-    kind: LossKind = LossKind.full
-    ctc_weight: float = 0.0
-    prune_range: int = 5  # pruned: symbols kept per encoder frame
-    simple_weight: float = 0.5  # pruned: weight of the simple loss
-    lm_scale: float = 0.25  # pruned: smoothing with the predictor-only model
-    am_scale: float = 0.0  # pruned: smoothing with the encoder-only model
-    warmup_steps: int = 0  # pruned: steps over which the pruned loss is faded in
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.ctc_weight < 1.0:
-            raise ValueError(f"loss.ctc_weight={self.ctc_weight} must be at least 0 and below 1; try 0.2")
-        if self.prune_range < 2:
-            raise ValueError(f"loss.prune_range={self.prune_range} must be 2 or more, or no path survives; try 5")
-        if self.simple_weight <= 0.0:
-            raise ValueError(
-                f"loss.simple_weight={self.simple_weight} must be above 0, or pruning never learns; try 0.5"
-            )
-        if min(self.lm_scale, self.am_scale) < 0.0 or self.lm_scale + self.am_scale >= 1.0:
-            raise ValueError(
-                f"loss.lm_scale={self.lm_scale} and loss.am_scale={self.am_scale} must be 0 or more "
-                "and add up to less than 1; try 0.25 and 0.0"
-            )
-        if self.warmup_steps < 0:
-            raise ValueError(f"loss.warmup_steps={self.warmup_steps} must be 0 or more")
-
-    def scales(self, step: int) -> tuple[float, float]:
-        """The weights of the simple and of the pruned loss at an optimizer step.
-
-        During warm-up the simple loss falls from 1 to its weight while the pruned loss rises from 0.1
-        to 1, as icefall does; neither is ever absent, so every parameter always has a gradient.
-
-        >>> LossConfig(warmup_steps=100).scales(50)
-        (0.75, 0.55)
-        """
-        progress = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0
-        return 1.0 - progress * (1.0 - self.simple_weight), 0.1 + 0.9 * progress
 
 
 class Losses(NamedTuple):
@@ -90,12 +35,14 @@ class Objective(nn.Module):
         super().__init__()
         self.model = model
         self.config = config
+        self.notice: str | None = None  # what the user should know of the choice of a backend
         encoder_dim, vocab_size = model.config.encoder.d_model, model.config.vocab_size
         if config.ctc_weight > 0:
             self.ctc_head = nn.Linear(encoder_dim, vocab_size)
         if config.kind is LossKind.pruned:
             self.simple_encoder = nn.Linear(encoder_dim, vocab_size)
             self.simple_predictor = nn.Linear(model.predictor.dim, vocab_size)
+            self.backend, self.notice = choose_backend(config.backend, next(model.parameters()).device)
 
     def forward(
         self,
@@ -117,8 +64,8 @@ class Objective(nn.Module):
         num_symbols = int(token_lengths.max())
         tokens = tokens[:, :num_symbols].masked_fill(~valid_frames(token_lengths, num_symbols), BLANK)
 
-        target = (tokens, encoded_lengths, token_lengths)
-        transducer = self._pruned(encoded, *target, step) if self._is_pruned else self._full(encoded, *target)
+        target = Target(tokens, encoded_lengths, token_lengths)
+        transducer = self._pruned(encoded, target, step) if self._is_pruned else self._full(encoded, target)
         if self.config.ctc_weight == 0:
             return Losses(transducer, transducer, None)
         ctc = ctc_loss(self.ctc_head(encoded), *target)
@@ -128,33 +75,24 @@ class Objective(nn.Module):
     def _is_pruned(self) -> bool:
         return self.config.kind is LossKind.pruned
 
-    def _full(
-        self,
-        encoded: Float[Tensor, "batch encoder_frames d_model"],
-        tokens: Int[Tensor, "batch symbols"],
-        lengths: Int[Tensor, " batch"],
-        token_lengths: Int[Tensor, " batch"],
-    ) -> Float[Tensor, " batch"]:
+    def _full(self, encoded: Float[Tensor, "batch encoder_frames d_model"], target: Target) -> Float[Tensor, " batch"]:
         joiner = self.model.joiner
-        predictions = joiner.project_predictor(self.model.predictor(tokens))
+        predictions = joiner.project_predictor(self.model.predictor(target.tokens))
         logits = joiner(joiner.project_encoder(encoded)[:, :, None], predictions[:, None])
-        return full_transducer_loss(logits, tokens, lengths, token_lengths)
+        return full_transducer_loss(logits, *target)
 
     def _pruned(
-        self,
-        encoded: Float[Tensor, "batch encoder_frames d_model"],
-        tokens: Int[Tensor, "batch symbols"],
-        lengths: Int[Tensor, " batch"],
-        token_lengths: Int[Tensor, " batch"],
-        step: int,
+        self, encoded: Float[Tensor, "batch encoder_frames d_model"], target: Target, step: int
     ) -> Float[Tensor, " batch"]:
-        joiner, predicted = self.model.joiner, self.model.predictor(tokens)
+        joiner, predicted = self.model.joiner, self.model.predictor(target.tokens)
+
+        def join(
+            ranges: Int[Tensor, "batch encoder_frames range"],
+        ) -> Float[Tensor, "batch encoder_frames range vocab"]:
+            predictions = prune_predictions(joiner.project_predictor(predicted), ranges)
+            return joiner(joiner.project_encoder(encoded)[:, :, None], predictions)
+
         am, lm = self.simple_encoder(encoded), self.simple_predictor(predicted)
-        smoothing = Smoothing(self.config.lm_scale, self.config.am_scale)
-        simple, paths = simple_transducer_loss(am, lm, tokens, lengths, token_lengths, smoothing)
-        ranges = prune_ranges(paths, lengths, token_lengths, self.config.prune_range)
-        predictions = prune_predictions(joiner.project_predictor(predicted), ranges)
-        logits = joiner(joiner.project_encoder(encoded)[:, :, None], predictions)
-        pruned = pruned_transducer_loss(logits, tokens, ranges, lengths, token_lengths)
+        simple, pruned = pruned_losses(self.backend, am, lm, join, target, self.config.pruning(step))
         simple_scale, pruned_scale = self.config.scales(step)
         return simple_scale * simple + pruned_scale * pruned

@@ -1,8 +1,11 @@
 """The pruned transducer loss: a cheap loss says where in the transcript each frame is, the joiner looks only there.
 
-The meaning of every quantity is that of the k2 library.
+The meaning of every quantity is that of the k2 library, and so are the values and gradients where k2 gives any. Beyond
+it, a batch of empty transcripts, more symbols than frames and an utterance without frames have finite losses, and what
+stands in padding is never read.
 
-Reference: Kuang et al. 2022, "Pruned RNN-T for fast, memory-efficient ASR training", arXiv:2206.13236.
+References: Kuang et al. 2022, "Pruned RNN-T for fast, memory-efficient ASR training", arXiv:2206.13236;
+Kang et al. 2022, "Delay-penalized transducer for low-latency streaming ASR", arXiv:2211.00490.
 """
 
 from dataclasses import dataclass
@@ -30,6 +33,15 @@ class Smoothing:
 UNSMOOTHED = Smoothing()
 
 
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """How a batch is pruned: positions kept per frame, smoothing, and the price in nats of a symbol one frame later."""
+
+    prune_range: int = 5
+    smoothing: Smoothing = UNSMOOTHED
+    delay_penalty: float = 0.0
+
+
 def simple_transducer_loss(
     am: Float[Tensor, "batch encoder_frames vocab"],
     lm: Float[Tensor, "batch positions vocab"],
@@ -37,18 +49,23 @@ def simple_transducer_loss(
     lengths: Int[Tensor, " batch"],
     target_lengths: Int[Tensor, " batch"],
     smoothing: Smoothing = UNSMOOTHED,
+    delay_penalty: float = 0.0,
 ) -> tuple[Float[Tensor, " batch"], Paths]:
     """Each utterance's loss with the trivial joiner `am + lm`, and the occupation of the lattice's arcs.
 
     The normaliser over the vocabulary is a matrix product, so nothing of size frames x positions x
     vocab is ever built. With smoothing, arcs are interpolated in the log domain with a predictor-only
     and an encoder-only model; the latter uses the batch's mean predictor distribution, padding included.
+    A delay penalty adds `delay_penalty * ((T - 1) / 2 - t)` to the score of a symbol at frame t of T.
     """
     with torch.autocast(am.device.type, enabled=False):
-        am, lm = _full_precision(am), _full_precision(lm)
+        am, lm = full_precision(am), full_precision(lm)
         am = am.masked_fill(~valid_frames(lengths, am.shape[1])[:, :, None], 0.0)
         targets = targets.masked_fill(~valid_frames(target_lengths, targets.shape[1]), BLANK).long()
-        paths = sum_paths(*_simple_arcs(am, lm, targets, smoothing), lengths, target_lengths)
+        emit, blank = _simple_arcs(am, lm, targets, smoothing)
+        if delay_penalty:
+            emit = emit + _earliness(lengths, am)[:, None] * delay_penalty
+        paths = sum_paths(emit, blank, lengths, target_lengths)
     return _loss(paths, lengths), paths
 
 
@@ -62,8 +79,7 @@ def prune_ranges(
     positions per frame cannot reach its end gets the smallest range that can; no range exceeds all positions.
     """
     num_positions, num_frames = paths.blank_occupation.shape[1:]
-    hops = lengths.clamp(min=1)
-    size = min(max(prune_range, int((-(-target_lengths // hops)).max()) + 1), num_positions)
+    size = min(max(prune_range, positions_needed(lengths, target_lengths)), num_positions)
     # probability of blank within the window, less that of entering it by an emission in this very frame
     enter = pad(paths.emit_occupation[:, :-1], (0, 0, 1, 0))[:, : num_positions - size + 1]
     start = (paths.blank_occupation.unfold(1, size, 1).sum(-1) - enter).argmax(dim=1)
@@ -71,6 +87,11 @@ def prune_ranges(
     frame = torch.arange(num_frames, device=start.device)
     start = torch.where(frame < lengths[:, None] - 1, start, end)
     return _connected(start, size)[:, :, None] + torch.arange(size, device=start.device)
+
+
+def positions_needed(lengths: Int[Tensor, " batch"], target_lengths: Int[Tensor, " batch"]) -> int:
+    """The smallest range by which every utterance reaches its transcript's end."""
+    return int((-(-target_lengths // lengths.clamp(min=1))).max()) + 1
 
 
 def prune_predictions(
@@ -88,12 +109,18 @@ def pruned_transducer_loss(
     ranges: Int[Tensor, "batch encoder_frames range"],
     lengths: Int[Tensor, " batch"],
     target_lengths: Int[Tensor, " batch"],
+    delay_penalty: float = 0.0,
 ) -> Float[Tensor, " batch"]:
-    """Each utterance's -log P(targets) over the paths inside `ranges`; with all positions kept, the full loss."""
+    """Each utterance's -log P(targets) over the paths inside `ranges`; with all positions kept, the full loss.
+
+    A delay penalty changes the scores of symbols as in the simple loss.
+    """
     with torch.autocast(logits.device.type, enabled=False):
         targets = targets.masked_fill(~valid_frames(target_lengths, targets.shape[1]), BLANK).long()
         symbols = pad(targets, (0, 1), value=BLANK)[:, None].expand(-1, ranges.shape[1], -1).gather(2, ranges)
-        emit, blank = _ArcLogProbabilities.apply(_full_precision(logits), symbols)
+        emit, blank = _ArcLogProbabilities.apply(full_precision(logits), symbols)
+        if delay_penalty:
+            emit = emit + _earliness(lengths, emit)[:, :, None] * delay_penalty
         everywhere = emit.new_full((*ranges.shape[:2], targets.shape[1] + 1), IMPOSSIBLE)
         emit, blank = (everywhere.scatter(2, ranges, arcs).transpose(1, 2) for arcs in (emit, blank))
         return _loss(sum_paths(emit, blank, lengths, target_lengths), lengths)
@@ -150,6 +177,14 @@ def _simple_arcs(
     return emit, blank
 
 
+def _earliness(
+    lengths: Int[Tensor, " batch"], per_frame: Float[Tensor, "batch frames _"]
+) -> Float[Tensor, "batch frames"]:
+    """How many frames before its utterance's middle a frame is, negative after it; zero on average."""
+    frames = torch.arange(per_frame.shape[1], device=lengths.device)
+    return (lengths[:, None] - 1).to(per_frame.dtype) / 2 - frames
+
+
 def _connected(start: Int[Tensor, "batch frames"], size: int) -> Int[Tensor, "batch frames"]:
     """`start` lowered and raised until it never falls, and rises by less than `size` per frame from 0."""
     reach = (size - 1) * torch.arange(start.shape[1], device=start.device)
@@ -167,6 +202,6 @@ def _loss(paths: Paths, lengths: Int[Tensor, " batch"]) -> Float[Tensor, " batch
     return -paths.log_likelihood.where(lengths > 0, paths.log_likelihood.new_zeros(()))
 
 
-def _full_precision(scores: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
+def full_precision(scores: Float[Tensor, "*axes"]) -> Float[Tensor, "*axes"]:
     """float32, or float64 as it is."""
     return scores if scores.dtype == torch.float64 else scores.float()
