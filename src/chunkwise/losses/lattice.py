@@ -31,7 +31,8 @@ def sum_paths(
 
     A path at position u of the transcript and frame t either emits, (u, t) -> (u + 1, t), or takes
     blank, (u, t) -> (u, t + 1). Arcs outside an utterance's lengths are never read. The gradient of
-    the log-likelihood by an arc is the arc's occupation, so no graph over the lattice is kept.
+    the log-likelihood by an arc is the arc's occupation, so no graph over the lattice is kept. Sums run
+    in float64: an occupation is the exponential of a small difference of numbers of the loss's size.
 
     Reference: Graves 2012, "Sequence Transduction with Recurrent Neural Networks", arXiv:1211.3711.
 
@@ -47,13 +48,14 @@ class _SumPaths(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, emit: Tensor, blank: Tensor, lengths: Tensor, target_lengths: Tensor) -> tuple:
-        batch, num_positions, num_frames = emit.shape
+        dtype, (batch, num_positions, num_frames) = emit.dtype, emit.shape
         utterances = torch.arange(batch, device=emit.device)
         frame_exists = valid_frames(lengths, num_frames)[:, None]
         emits = frame_exists & valid_frames(target_lengths, num_positions)[:, :, None]
         blanks = frame_exists & valid_frames(target_lengths + 1, num_positions)[:, :, None]
-        emit = _skew(emit.masked_fill(~emits, IMPOSSIBLE))
-        blank = _skew(blank.masked_fill(~blanks, IMPOSSIBLE))
+        exact = dtype if emit.device.type == "mps" else torch.float64  # which MPS does not have
+        emit = _skew(emit.masked_fill(~emits, IMPOSSIBLE).to(exact))
+        blank = _skew(blank.masked_fill(~blanks, IMPOSSIBLE).to(exact))
         # past its end an utterance takes blanks of probability one, so that all end on the last anti-diagonal
         after_end = torch.arange(len(blank), device=emit.device)[:, None] >= lengths + target_lengths
         blank[:, utterances, target_lengths] = blank[:, utterances, target_lengths].masked_fill(after_end, 0.0)
@@ -71,10 +73,11 @@ class _SumPaths(torch.autograd.Function):
         emit_occupation = torch.zeros_like(emit)
         emit_occupation[:, :, :-1] = (before[:-1] + emit - known)[:, :, :-1].add_(after[1:, :, 1:]).exp_()
         blank_occupation = (before[:-1] + blank - known).add_(after[1:]).exp_()
+        emit_occupation, blank_occupation = emit_occupation.to(dtype), blank_occupation.to(dtype)
         occupations = (_unskew(emit_occupation, num_frames), _unskew(blank_occupation, num_frames) * blanks)
         ctx.save_for_backward(*occupations)
         ctx.mark_non_differentiable(*occupations)
-        return total, *occupations
+        return total.to(dtype), *occupations
 
     @staticmethod
     @once_differentiable  # whose type makes `ctx` positional, unlike that of torch's own base class
