@@ -1,7 +1,8 @@
 """Joiner and transducer loss, forward and backward: native pruned against torchaudio's full loss and real k2's pruned.
 
-A joiner of 512, one thread, every measurement in a fresh process; k2 in `.venv-k2` with the torch that it fits. Memory
-is what a pass needs above the memory that inputs, weights and libraries take.
+A joiner of 512, one thread, every measurement in a fresh process; k2 in `.venv-k2` with the torch that it fits. Time is
+that of the CPU, which others on the machine disturb least; memory is what a pass needs above the memory that inputs,
+weights and libraries take.
 
     python experiments/bench/bench_loss.py
 """
@@ -25,7 +26,7 @@ SIDES = {"native": sys.executable, "full": sys.executable, "k2": str(ROOT / ".ve
 
 
 def side(name: str, shape: tuple[int, ...], megabytes: list[float]) -> Callable[[], float]:
-    """Passes per second in a fresh process; its memory goes to `megabytes`."""
+    """Passes per CPU second in a fresh process; its memory goes to `megabytes`."""
     command = [SIDES[name], str(Path(__file__).with_name("loss_side.py")), name, *map(str, shape)]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -52,7 +53,7 @@ def main() -> None:
             "time: native / k2 pruned": ratio(rates, "k2", "native"),
             "memory: native / k2 pruned": ratio(memory, "native", "k2"),
         } | {f"megabytes: {name}": statistics.median(memory[name]) for name in SIDES}
-        report(f"loss_{label}", f"passes per second, {label}", rates, ratios)
+        report(f"loss_{label}", f"passes per CPU second, {label}", rates, ratios)
 
 
 if __name__ == "__main__":

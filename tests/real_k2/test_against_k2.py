@@ -28,7 +28,9 @@ def test_auto_takes_k2() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_simple_losses_occupations_and_gradients(seed: int) -> None:
     case = random_case(seed)
-    arguments = (case.am, case.lm, *case.target, case.pruning.smoothing, case.pruning.delay_penalty)
+    tokens, lengths, token_lengths = case.target
+    smoothing, delay_penalty = case.pruning.smoothing, case.pruning.delay_penalty
+    arguments = (case.am, case.lm, tokens, lengths, token_lengths, smoothing, delay_penalty)
     expected, their_paths = k2_pruned.simple_transducer_loss(*arguments)
     losses, paths = pruned.simple_transducer_loss(*arguments)
     assert_close(losses, expected)

@@ -6,11 +6,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad
+from torch.nn.functional import pad, threshold
 
 from chunkwise.nn.masks import valid_frames
 
 IMPOSSIBLE = float("-inf")
+
+NEGLIGIBLE = 1e-15
+"""A probability that counts as zero in a gradient: products of smaller ones are denormal numbers in float32, on which
+a CPU's matrix product takes ten times as long."""
 
 
 class Paths(NamedTuple):
@@ -73,7 +77,9 @@ class _SumPaths(torch.autograd.Function):
         emit_occupation = torch.zeros_like(emit)
         emit_occupation[:, :, :-1] = (before[:-1] + emit - known)[:, :, :-1].add_(after[1:, :, 1:]).exp_()
         blank_occupation = (before[:-1] + blank - known).add_(after[1:]).exp_()
-        emit_occupation, blank_occupation = emit_occupation.to(dtype), blank_occupation.to(dtype)
+        emit_occupation, blank_occupation = (
+            threshold(occupation, NEGLIGIBLE, 0.0).to(dtype) for occupation in (emit_occupation, blank_occupation)
+        )
         occupations = (_unskew(emit_occupation, num_frames), _unskew(blank_occupation, num_frames) * blanks)
         ctx.save_for_backward(*occupations)
         ctx.mark_non_differentiable(*occupations)
