@@ -38,3 +38,25 @@ def test_half_precision_trains(dtype: torch.dtype) -> None:
         assert part.grad is not None
         assert part.grad.dtype == dtype
         assert torch.isfinite(part.grad).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("frames_dtype", [torch.float32, None])
+def test_autocast_trains_as_full_precision_does(dtype: torch.dtype, frames_dtype: torch.dtype | None) -> None:
+    """The parameter is float32, the frames may be either: forward and backward cast both, the gradients fit both."""
+    torch.manual_seed(0)
+    frames, taps = torch.randn(2, 40, 8), torch.randn(8, 7)
+    gradients = {}
+    for enabled in (False, True):
+        x = frames.clone().to(frames_dtype or (dtype if enabled else torch.float32)).requires_grad_()
+        kernel = taps.clone().requires_grad_()
+        with torch.autocast("cpu", dtype, enabled=enabled):
+            y = depthwise(x, kernel)
+        assert y.dtype == (dtype if enabled else torch.float32)
+        y.float().square().mean().backward()
+        assert x.grad is not None
+        assert kernel.grad is not None
+        assert (x.grad.dtype, kernel.grad.dtype) == (x.dtype, torch.float32)
+        gradients[enabled] = x.grad.float(), kernel.grad
+    for half, full in zip(gradients[True], gradients[False], strict=True):
+        torch.testing.assert_close(half, full, atol=0.02 * float(full.abs().max()), rtol=0)

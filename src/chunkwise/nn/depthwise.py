@@ -20,8 +20,16 @@ def depthwise(
     [10.0, 21.0, 32.0]
     """
     if x.device.type == "cpu":
-        return _Depthwise.apply(x, kernel)
+        return _Depthwise.apply(*_as_autocast_would(x, kernel))
     return conv1d(x.transpose(1, 2), kernel[:, None], groups=len(kernel)).transpose(1, 2)
+
+
+def _as_autocast_would(*operands: Tensor) -> list[Tensor]:
+    """A convolution's operands in autocast's format: it does not look into a gradient of one's own."""
+    if not torch.is_autocast_enabled("cpu"):
+        return list(operands)
+    dtype = torch.get_autocast_dtype("cpu")
+    return [x if x.dtype == torch.float64 else x.to(dtype) for x in operands]
 
 
 class _Depthwise(torch.autograd.Function):
