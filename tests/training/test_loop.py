@@ -7,13 +7,30 @@ from typing import Any, cast
 
 import pytest
 import torch
-from tiny import ALONE, TWO, run, run_as_one_of_two, run_losses, tiny_parts
+from tiny import (
+    ALONE,
+    FORGIVING,
+    FP16,
+    TWO,
+    poisoned,
+    run,
+    run_as_one_of_two,
+    run_losses,
+    run_spoilt_as_one_of_two,
+    stream,
+    tiny_parts,
+    worsening,
+)
 from torch import Tensor
 
-from chunkwise.training.checkpoint import load_checkpoint
+from chunkwise.data.samplers import Position
+from chunkwise.training.checkpoint import CheckpointFolder, load_checkpoint
+from chunkwise.training.console import Console
+from chunkwise.training.dashboard import NoDashboard
 from chunkwise.training.distributed import launch, open_world
-from chunkwise.training.loop import TrainingConfig
-from chunkwise.training.precision import PrecisionKind
+from chunkwise.training.log import RunLog
+from chunkwise.training.loop import Outputs, TrainingConfig, train
+from chunkwise.training.state import TrainState
 
 TWELVE = TrainingConfig(max_steps=12, accumulate=2, validate_every=4, save_every=4)
 
@@ -70,7 +87,7 @@ def test_a_resumed_run_is_bitwise_the_uninterrupted_one(tmp_path: Path, stops: t
 
 def test_fp16_resumes_with_its_scale(tmp_path: Path) -> None:
     def attempt(name: str, stop_at: int | None, resume: bool = False) -> dict[str, Tensor]:
-        parts = tiny_parts(open_world(ALONE), kind=PrecisionKind.fp16)
+        parts = tiny_parts(open_world(ALONE), precision=FP16)
         short = replace(TWELVE, max_steps=6, accumulate=1, validate_every=0, stop_at=stop_at)
         return run(tmp_path / name, short, parts=parts, resume=resume)[1]
 
@@ -100,7 +117,8 @@ def test_a_run_that_was_cut_before_its_last_validation_makes_up_for_it(tmp_path:
 
 
 def test_a_window_with_an_infinite_loss_is_dropped_whole_and_counted_once(tmp_path: Path) -> None:
-    state, weights = run(tmp_path, replace(TWELVE, max_steps=5), bad=frozenset({2, 6, 7}))
+    parts = tiny_parts(open_world(ALONE), precision=FORGIVING)
+    state, weights = run(tmp_path, replace(TWELVE, max_steps=5), parts=parts, bad=frozenset({2, 6, 7}))
     assert (state.step, state.skipped, state.skipped_in_a_row) == (5, 2, 0)
     assert all(weight.isfinite().all() for weight in weights.values())
     steps = [record for record in records(tmp_path) if "loss" in record]
@@ -116,8 +134,40 @@ def test_a_window_with_an_infinite_loss_is_dropped_whole_and_counted_once(tmp_pa
 
 
 def test_nothing_but_dropped_windows_ends_with_a_sentence(tmp_path: Path) -> None:
+    parts = tiny_parts(open_world(ALONE), precision=FORGIVING)
     with pytest.raises(ValueError, match=r"4 steps in a row had a loss or gradient that is not finite"):
-        run(tmp_path, replace(TWELVE, accumulate=1), bad=frozenset(range(2, 100)))
+        run(tmp_path, replace(TWELVE, accumulate=1), parts=parts, bad=frozenset(range(2, 100)))
+
+
+def test_one_ranks_infinite_loss_drops_the_window_on_all(tmp_path: Path) -> None:
+    config = replace(TWELVE, accumulate=1, max_steps=4, validate_every=0)
+    for precision in (FORGIVING, FP16):
+        folder = tmp_path / precision.kind
+        state, weights = launch(TWO, run_spoilt_as_one_of_two, str(folder), config, precision)
+        assert (state.step, state.skipped) == (4, 1)
+        assert all(weight.isfinite().all() for weight in weights.values())
+        losses = [record["loss"] is None for record in records(folder) if "loss" in record]
+        assert losses == [False, True, False, False, False]
+    scales = [record["scale"] for record in records(folder) if "loss" in record]
+    assert scales == [64, 64, 32, 32, 32]  # backed off once
+
+
+def test_every_step_is_kept_and_every_few_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = replace(TWELVE, max_steps=7, validate_every=0)
+    world = open_world(ALONE)
+    log = RunLog(tmp_path / "metrics.jsonl", Console(7), NoDashboard(), every_steps=3)
+    outputs = Outputs(log, CheckpointFolder(tmp_path / "checkpoints", {}, b""))
+    batches = poisoned(stream(Position(), world), {2})
+    train(config, tiny_parts(world, precision=FP16), batches, worsening(), outputs, TrainState())
+    steps = [record for record in records(tmp_path) if "loss" in record]
+    assert [(r["step"], r["scale"], r["skipped_steps"]) for r in steps[:4]] == [
+        (1, 64, 0), (1, 64, 1), (2, 32, 1), (3, 32, 1),
+    ]  # fmt: skip
+    assert [r["step"] for r in steps] == [1, 1, 2, 3, 4, 5, 6, 7]
+    assert all(r["grad_norm"] is not None for r in steps if r["loss"] is not None)
+    assert [r["step"] for r in steps if "audio_s_per_s" in r] == [1, 1, 3, 6, 7]
+    said = [line.split()[1] for line in capsys.readouterr().out.splitlines() if "s of audio/s" in line]
+    assert said == ["1/7", "1/7", "3/7", "6/7", "7/7"]
 
 
 def test_best_is_the_best_by_validation_and_last_is_the_last(tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from chunkwise.training.precision import GradScalerConfig, Precision, PrecisionConfig, PrecisionKind
+from chunkwise.training.precision import (
+    GradScalerConfig,
+    OnNonfiniteLoss,
+    Precision,
+    PrecisionConfig,
+    PrecisionKind,
+)
 
 CPU = torch.device("cpu")
 KINDS = list(PrecisionKind)
@@ -102,17 +108,31 @@ def test_the_scaler_goes_on_where_it_stood_and_ignores_an_override_with_a_notice
         precision(PrecisionKind.fp32).load_state_dict(state)
 
 
-def test_hopeless_training_stops_with_a_sentence() -> None:
+def test_hopeless_training_ends_with_a_reason() -> None:
     guard = precision(PrecisionKind.fp16, init_scale=1.0, min_scale=0.4)
     weight = nn.Parameter(torch.tensor([1.0]))
     optimizer = SGD([weight], lr=1.0)
     take_window(guard, optimizer, [weight.sum() * math.inf])
-    guard.diagnose(skipped_in_a_row=1)
+    assert guard.fault(math.inf, skipped_in_a_row=1) is None
     take_window(guard, optimizer, [weight.sum() * math.inf])
-    with pytest.raises(ValueError, match=r"the loss scale fell to 0\.25, below precision\.grad_scaler\.min_scale=0\.4"):
-        guard.diagnose(skipped_in_a_row=2)
-    with pytest.raises(ValueError, match=r"30 steps in a row .*precision\.patience=30"):
-        precision(PrecisionKind.bf16).diagnose(skipped_in_a_row=30)
+    fault = guard.fault(math.inf, skipped_in_a_row=2)
+    assert fault == "the loss scale fell to 0.25, below precision.grad_scaler.min_scale=0.4"
+    fault = precision(PrecisionKind.bf16).fault(1.0, skipped_in_a_row=30)
+    assert fault is not None
+    assert "30 steps in a row" in fault
+    assert "precision.patience=30" in fault
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loss", [math.inf, math.nan])
+def test_only_fp16_goes_on_after_a_loss_that_is_not_finite_unless_told_so(kind: PrecisionKind, loss: float) -> None:
+    fault = precision(kind).fault(loss, skipped_in_a_row=1)
+    assert (fault is None) == (kind is PrecisionKind.fp16)
+    assert fault is None or "precision.on_nonfinite_loss=stop" in fault
+    lenient = Precision(PrecisionConfig(kind=kind, on_nonfinite_loss=OnNonfiniteLoss.skip), CPU)
+    assert lenient.fault(loss, skipped_in_a_row=29) is None
+    assert lenient.fault(loss, skipped_in_a_row=30) is not None
+    assert precision(kind).fault(1.0, skipped_in_a_row=1) is None  # only a gradient
 
 
 def test_senseless_scalings_are_refused_by_name() -> None:

@@ -26,7 +26,13 @@ from chunkwise.training.distributed import Device, RuntimeConfig, World, open_wo
 from chunkwise.training.log import METRICS, RunLog, take_back
 from chunkwise.training.loop import Outputs, TrainingConfig, train
 from chunkwise.training.optimizer import OptimizerConfig, ScheduleConfig, build_optimizer, learning_rate
-from chunkwise.training.precision import GradScalerConfig, Precision, PrecisionConfig, PrecisionKind
+from chunkwise.training.precision import (
+    GradScalerConfig,
+    OnNonfiniteLoss,
+    Precision,
+    PrecisionConfig,
+    PrecisionKind,
+)
 from chunkwise.training.state import TrainState, Validation
 from chunkwise.training.step import Parts
 
@@ -34,6 +40,10 @@ EPOCH_BATCHES = 5
 VOCAB = 6
 ALONE = RuntimeConfig(threads=1, device=Device.cpu)
 TWO = RuntimeConfig(processes=2, threads=1, device=Device.cpu, timeout_s=60.0)
+SCALING = GradScalerConfig(init_scale=64.0, growth_interval=3)
+FP32 = PrecisionConfig(patience=4)
+FORGIVING = replace(FP32, on_nonfinite_loss=OnNonfiniteLoss.skip)
+FP16 = PrecisionConfig(kind=PrecisionKind.fp16, patience=4, grad_scaler=SCALING)
 
 
 def tiny_objective(loss: LossConfig | None = None, dropout: float = 0.0, vocab_size: int = VOCAB) -> Objective:
@@ -61,7 +71,7 @@ def tiny_parts(
     world: World,
     objective: Objective | None = None,
     dropout: float = 0.0,
-    kind: PrecisionKind = PrecisionKind.fp32,
+    precision: PrecisionConfig = FP32,
     max_steps: int = 12,
 ) -> Parts:
     objective = objective or tiny_objective(dropout=dropout)
@@ -69,14 +79,13 @@ def tiny_parts(
     chunking = ChunkingConfig(
         kind=ChunkingKind.dynamic, chunked_probability=0.5, min_chunk_frames=2, max_chunk_frames=4
     )
-    scaling = GradScalerConfig(init_scale=64.0, growth_interval=3)
     return Parts(
         world=world,
         objective=objective,
         fbank=Fbank(FbankConfig(num_mels=20, dither=1e-4 if dropout else 0.0)),
         augment=mask if dropout else None,
         optimizer=build_optimizer(objective, optimizer_config),
-        precision=Precision(PrecisionConfig(kind=kind, patience=4, grad_scaler=scaling), world.device),
+        precision=Precision(precision, world.device),
         draw_context=partial(draw_context, chunking, 3),
         learning_rate=lambda step, share: learning_rate(
             optimizer_config, ScheduleConfig(warmup_steps=4), step, max_steps, share
@@ -184,3 +193,16 @@ def run_as_one_of_two(
             sums = world.gather_ragged(torch.stack([weight.double().sum() for weight in result.values()])[None])
             assert sums is None or torch.equal(sums[0], sums[1]), "the ranks' weights differ"
         return state, results
+
+
+def run_spoilt_as_one_of_two(
+    folder: str, config: TrainingConfig, precision: PrecisionConfig
+) -> tuple[TrainState, dict[str, Tensor]]:
+    """What a launched process does whose fellow, rank 1, meets an infinite loss in the second window."""
+    with open_world(TWO) as world:
+        bad = frozenset({1} if world.rank == 1 else ())
+        state, weights = run(Path(folder), config, world=world, parts=tiny_parts(world, precision=precision), bad=bad)
+        rows = torch.tensor([[state.step, state.skipped, *(float(w.double().sum()) for w in weights.values())]])
+        told = world.gather_ragged(rows)
+        assert told is None or torch.equal(told[0], told[1]), "the ranks disagree"
+        return state, weights

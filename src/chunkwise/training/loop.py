@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from chunkwise.data.batches import Batch
 from chunkwise.data.samplers import Position
 from chunkwise.training.checkpoint import CheckpointFolder
+from chunkwise.training.diagnosis import stop_with_diagnosis
 from chunkwise.training.log import RunLog
 from chunkwise.training.state import TrainState, Validation
 from chunkwise.training.step import Meter, Parts, Update, Window, next_window, take_step
@@ -88,9 +89,10 @@ def train(
             update = take_step(module, parts, window, rate, config.max_grad_norm, state)
         _report(config, outputs.log, window, update, state, meter)
         if update.outcome.skipped:
-            parts.precision.diagnose(state.skipped_in_a_row)
+            if fault := parts.precision.fault(update.loss, state.skipped_in_a_row):
+                stop_with_diagnosis(fault, parts, window, update, outputs.log)
             continue
-        drawn[update.context.chunk_frames] += 1
+        drawn[update.place.context.chunk_frames] += 1
         if _is_due(config.validate_every, state.step):
             _validate(validate, parts, outputs, state)
             outputs.log.histogram("chunk_frames", state.step, drawn)
@@ -134,18 +136,12 @@ def _save(parts: Parts, outputs: Outputs, state: TrainState) -> None:
 def _report(
     config: TrainingConfig, log: RunLog, window: Window, update: Update, state: TrainState, meter: Meter
 ) -> None:
-    """Say and keep what a step did: every few steps, at the first and the last, and whenever a window is dropped."""
-    outcome = update.outcome
+    """Keep what every step did; say it every few steps, at the first and the last, and whenever a window is dropped."""
+    outcome, context = update.outcome, update.place.context
     for name_and_reason in window.skipped:
         log.say(f"skipped utterance {name_and_reason} ({len(state.unusable)} in all)")
-    if outcome.skipped:
-        log.say(
-            f"step {state.step + 1}: a loss or gradient is not finite, the window is dropped "
-            f"({state.skipped} so far, loss scale {outcome.scale:g})"
-        )
-    elif not (_is_due(log.every_steps, state.step) or state.step == 1 or config.is_complete(state)):
-        return
-    throughput = meter.take()
+    is_shown = _is_due(log.every_steps, state.step) or state.step == 1 or config.is_complete(state)
+    throughput = meter.take() if is_shown or outcome.skipped else {}
     log.record(
         {
             "step": state.step,
@@ -157,13 +153,19 @@ def _report(
             "scale": outcome.scale,
             "skipped_steps": state.skipped,
             "skipped_utterances": len(state.unusable),
-            "chunk_frames": update.context.chunk_frames,
-            "left_chunks": update.context.left_chunks,
+            "chunk_frames": context.chunk_frames,
+            "left_chunks": context.left_chunks,
             **throughput,
         }
     )
-    log.console.step(
-        state.step,
-        f"step {state.step}/{config.max_steps}  loss {update.loss:.4f}  lr {update.rate:.2e}  "
-        f"norm {outcome.grad_norm:.2f}  {update.context.label}  {throughput['audio_s_per_s']:.0f} s of audio/s",
-    )
+    if outcome.skipped:
+        log.say(
+            f"step {state.step + 1}: a loss or gradient is not finite, the window is dropped "
+            f"({state.skipped} so far, loss scale {outcome.scale:g})"
+        )
+    if throughput:
+        log.console.step(
+            state.step,
+            f"step {state.step}/{config.max_steps}  loss {update.loss:.4f}  lr {update.rate:.2e}  "
+            f"norm {outcome.grad_norm:.2f}  {context.label}  {throughput['audio_s_per_s']:.0f} s of audio/s",
+        )

@@ -4,6 +4,9 @@ The order is unscale, check, clip, step. A window (the micro-batches of one opti
 loss or gradient that is not finite is dropped as a whole and counted once, in every format: the parameters, the
 optimizer and the schedule stay as they were, and in fp16 the scale backs off once. A loss that is not finite makes all
 of its gradients NaN, so that the check of the summed gradients sees it, on every rank alike.
+
+In fp16 a lower scale may mend it, so training goes on. In bf16 and fp32 nothing would: there a loss that is not finite
+ends training at once (`precision.on_nonfinite_loss=skip` goes on). `fault` says when it is over.
 """
 
 import math
@@ -23,6 +26,13 @@ class PrecisionKind(StrEnum):
     fp32 = "fp32"
     bf16 = "bf16"
     fp16 = "fp16"
+
+
+class OnNonfiniteLoss(StrEnum):
+    """What a loss that is not finite means in bf16 and fp32; fp16 drops the window and lowers its scale."""
+
+    stop = "stop"  # end with a diagnosis, no parameter having changed
+    skip = "skip"  # drop the window and go on, until `patience` is used up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +69,7 @@ class PrecisionConfig:
 
     kind: PrecisionKind = PrecisionKind.fp32
     patience: int = 30  # training stops with a diagnosis after so many dropped steps in a row
+    on_nonfinite_loss: OnNonfiniteLoss = OnNonfiniteLoss.stop  # bf16, fp32
     grad_scaler: GradScalerConfig = field(default_factory=GradScalerConfig)
 
     def __post_init__(self) -> None:
@@ -122,19 +133,22 @@ class Precision:
         optimizer.zero_grad(set_to_none=True)
         return StepOutcome(grad_norm=norm, scale=scale, skipped=skipped)
 
-    def diagnose(self, skipped_in_a_row: int) -> None:
-        """Stop training that no longer gets anywhere, with a sentence that says what to try."""
-        scale, scaling = float(self.scaler.get_scale()), self.config.grad_scaler
-        if self.config.kind is PrecisionKind.fp16 and scale < scaling.min_scale:
-            raise ValueError(
-                f"the loss scale fell to {scale:g}, below precision.grad_scaler.min_scale={scaling.min_scale:g}: "
-                f"fp16 overflows at any scale; try precision=bf16, a lower optimizer.lr or a longer warm-up"
+    def fault(self, loss: float, skipped_in_a_row: int) -> str | None:
+        """Why training ends after a dropped window whose loss over all ranks is `loss`; `None` where it goes on."""
+        config, scale, least = self.config, float(self.scaler.get_scale()), self.config.grad_scaler.min_scale
+        is_half = config.kind is PrecisionKind.fp16
+        if is_half and scale < least:
+            return f"the loss scale fell to {scale:g}, below precision.grad_scaler.min_scale={least:g}"
+        if not (is_half or math.isfinite(loss)) and config.on_nonfinite_loss is OnNonfiniteLoss.stop:
+            return (
+                f"the loss is {loss} in {config.kind}, which no loss scale explains (precision.on_nonfinite_loss=stop)"
             )
-        if skipped_in_a_row >= self.config.patience:
-            raise ValueError(
-                f"{skipped_in_a_row} steps in a row had a loss or gradient that is not finite (precision.patience="
-                f"{self.config.patience}); try a lower optimizer.lr, a longer schedule.warmup_steps or precision=fp32"
+        if skipped_in_a_row >= config.patience:
+            return (
+                f"{skipped_in_a_row} steps in a row had a loss or gradient that is not finite "
+                f"(precision.patience={config.patience})"
             )
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """The format and the scaler's state, in plain types."""

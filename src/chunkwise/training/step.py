@@ -56,6 +56,19 @@ class Window:
     epochs: list[int]  # of each batch
     skipped: list[str]  # on rank 0: the utterances that could not be used and were not named before, with the reason
 
+    def share(self, world: World) -> float:
+        """What summed losses are multiplied by: the ranks' gradients are averaged, their sum per token is wanted."""
+        return world.size / max(self.tokens, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in training a window stands, and what its frames may see: what is drawn in it follows from this."""
+
+    step: int
+    window: int
+    context: ChunkContext
+
 
 @dataclass(frozen=True, slots=True)
 class Update:
@@ -63,7 +76,7 @@ class Update:
 
     loss: float  # per token, over all ranks
     rate: float  # the learning rate
-    context: ChunkContext
+    place: Place
     outcome: StepOutcome
 
 
@@ -154,36 +167,25 @@ def take_step(
     module: nn.Module, parts: Parts, window: Window, rate: float, max_grad_norm: float, state: TrainState
 ) -> Update:
     """Forward and backward of every micro-batch, then the update; a dropped window only counts as dropped."""
-    world, context = parts.world, parts.draw_context(state.step)
+    world, place = parts.world, Place(state.step, state.window, parts.draw_context(state.step))
     total = torch.zeros(1, dtype=torch.float64, device=world.device)
-    for number, (batch, epoch) in enumerate(zip(window.batches, window.epochs, strict=True)):
-        generator = seed_step(parts.seed, state.window, number * world.size + world.rank, world.device)
+    for number in range(len(window.batches)):
         with world.accumulating(module, last=number + 1 == len(window.batches)):
-            loss = _batch_loss(module, parts, batch, _Place(state.step, epoch, context), generator)
-            # The ranks' gradients are averaged, hence the factor: their sum over all tokens is wanted.
-            parts.precision.backward(loss * (world.size / max(window.tokens, 1.0)))
+            loss = batch_losses(module, parts, window, number, place).sum()
+            parts.precision.backward(loss * window.share(world))
         total += loss.detach()
     set_learning_rate(parts.optimizer, rate)
     outcome = parts.precision.step(parts.optimizer, max_grad_norm)
     state.count(outcome.skipped)
     loss_per_token = float(world.sum_values(total)) / max(window.tokens, 1.0)
-    return Update(loss_per_token, rate, context, outcome)
+    return Update(loss_per_token, rate, place, outcome)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in training a batch stands, and what its frames may see."""
-
-    step: int
-    epoch: int
-    context: ChunkContext
-
-
-def _batch_loss(
-    module: nn.Module, parts: Parts, batch: Batch, place: _Place, generator: torch.Generator
-) -> Float[Tensor, ""]:
-    """The loss of one micro-batch, summed over its utterances."""
-    augmented = place.epoch >= parts.augment_from_epoch
+def batch_losses(module: nn.Module, parts: Parts, window: Window, number: int, place: Place) -> Float[Tensor, " batch"]:
+    """The loss of each utterance of micro-batch `number`; with the same parameters the same, however often asked."""
+    batch, augmented = window.batches[number], window.epochs[number] >= parts.augment_from_epoch
+    world = parts.world
+    generator = seed_step(parts.seed, place.window, number * world.size + world.rank, world.device)
     waveforms = batch.waveforms
     if augmented and parts.add_noise is not None:
         waveforms = parts.add_noise(waveforms, batch.lengths, generator)
@@ -193,4 +195,4 @@ def _batch_loss(
     augment = None if draw is None else lambda features, lengths: draw(features, lengths, generator)
     with parts.precision.autocast():
         losses = module(features, lengths, batch.tokens, batch.token_lengths, place.context, place.step, augment)
-    return (losses.total * batch.weights).sum()
+    return losses.total * batch.weights
