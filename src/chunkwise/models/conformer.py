@@ -15,6 +15,7 @@ from chunkwise.nn.attention import AttentionState, ChunkView, RelativeAttention,
 from chunkwise.nn.blocks import Blocks, cut_into_blocks
 from chunkwise.nn.convolution import ChunkConvolution
 from chunkwise.nn.feed_forward import FeedForward
+from chunkwise.nn.layer_norm import LayerNorm
 from chunkwise.nn.masks import valid_frames
 from chunkwise.nn.states import join_rows, split_rows
 from chunkwise.nn.subsampling import Subsampling, SubsamplingState
@@ -91,7 +92,7 @@ class ConformerLayer(nn.Module):
         self.convolution = ChunkConvolution(config.d_model, config.kernel_size, config.dropout)
         self.feed_forward_out = FeedForward(config.d_model, config.feed_forward_dim, config.dropout)
         self.dropout = nn.Dropout(config.dropout)
-        self.norm = nn.LayerNorm(config.d_model)
+        self.norm = LayerNorm(config.d_model)
 
     def forward(
         self,

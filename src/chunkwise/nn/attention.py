@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from chunkwise.nn.blocks import Blocks
+from chunkwise.nn.layer_norm import LayerNorm
 from chunkwise.typing import Window
 
 
@@ -67,7 +68,7 @@ class SelfAttention(nn.Module):
         self.num_heads = num_heads
         self.head_dim = d_model // num_heads
         self.dropout = dropout
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = LayerNorm(d_model)
         self.project_in = nn.Linear(d_model, 3 * d_model)
         self.project_out = nn.Linear(d_model, d_model)
 

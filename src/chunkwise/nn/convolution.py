@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import glu, pad, silu
 
 from chunkwise.nn.depthwise import depthwise
+from chunkwise.nn.layer_norm import LayerNorm
 from chunkwise.typing import Window
 
 
@@ -26,10 +27,10 @@ class ChunkConvolution(nn.Module):
     def __init__(self, d_model: int, kernel_size: int, dropout: float) -> None:
         super().__init__()
         self.past = (kernel_size - 1) // 2
-        self.norm = nn.LayerNorm(d_model)
+        self.norm = LayerNorm(d_model)
         self.gate = nn.Linear(d_model, 2 * d_model)
         self.depthwise = nn.Conv1d(d_model, d_model, kernel_size, groups=d_model)
-        self.inner_norm = nn.LayerNorm(d_model)
+        self.inner_norm = LayerNorm(d_model)
         self.project = nn.Linear(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
 

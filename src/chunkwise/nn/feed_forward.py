@@ -3,6 +3,8 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from chunkwise.nn.layer_norm import LayerNorm
+
 
 class FeedForward(nn.Sequential):
     """Pre-normalised feed-forward module: norm, expand, SiLU, project.
@@ -12,7 +14,7 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, d_model: int, hidden_dim: int, dropout: float) -> None:
         super().__init__(
-            nn.LayerNorm(d_model),
+            LayerNorm(d_model),
             nn.Linear(d_model, hidden_dim),
             nn.SiLU(),
             nn.Dropout(dropout),
