@@ -1,5 +1,6 @@
 """What a new user gets wrong: one clear sentence and a non-zero exit code, or a count where that is the rule."""
 
+import json
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -125,3 +126,12 @@ def test_a_distribution_is_no_context_of_an_evaluation(run_folder: Path) -> None
 def test_an_untrainable_corpus_is_refused_before_training(tiny: Sequence[str], tmp_path: Path) -> None:
     said = sentence(command("train", *tiny, "tokenizer=bpe500", f"hydra.run.dir={tmp_path}"))
     assert "tokenizer.vocab_size=500" in said
+
+
+def test_training_that_overflows_ends_with_a_diagnosis(tiny: Sequence[str], tmp_path: Path) -> None:
+    done = command("train", *tiny, "optimizer.lr=1e38", "precision.patience=2", f"hydra.run.dir={tmp_path}")
+    assert "overflow.json says more" in sentence(done)
+    assert "first output: " in done.stdout
+    assert "try: " in done.stdout
+    content = json.loads((tmp_path / "overflow.json").read_text(encoding="utf-8"))
+    assert all(batch["utterances"] for batch in content["batches"])
