@@ -156,7 +156,7 @@ def test_every_step_is_kept_and_every_few_are_said(tmp_path: Path, capsys: pytes
     config = replace(TWELVE, max_steps=7, validate_every=0)
     world = open_world(ALONE)
     log = RunLog(tmp_path / "metrics.jsonl", Console(7), NoDashboard(), every_steps=3)
-    outputs = Outputs(log, CheckpointFolder(tmp_path / "checkpoints", {}, b""))
+    outputs = Outputs(log, CheckpointFolder(tmp_path / "checkpoints", {}, b"tokenizer"))
     batches = poisoned(stream(Position(), world), {2})
     train(config, tiny_parts(world, precision=FP16), batches, worsening(), outputs, TrainState())
     steps = [record for record in records(tmp_path) if "loss" in record]
