@@ -64,7 +64,7 @@ def attended(attention: SelfAttention, x: Tensor, blocks: Blocks, dtype: torch.d
 
 @pytest.mark.parametrize("kind", [RotaryAttention, RelativeAttention])
 @pytest.mark.parametrize("part", ["content", "distance"])
-def test_scores_are_scaled_before_the_product(kind: type, part: str) -> None:
+def test_scores_are_scaled_before_the_product(kind: type[SelfAttention], part: str) -> None:
     """Products of 115,200 do not fit fp16; divided by the root of the head size, 4, they do."""
     if kind is RotaryAttention and part == "distance":
         pytest.skip("rotary positions have no distance term")
@@ -73,12 +73,12 @@ def test_scores_are_scaled_before_the_product(kind: type, part: str) -> None:
     with torch.no_grad():
         attention.project_in.weight[:64] *= 0.01
         attention.project_in.bias[:64] = 85.0 if part == "content" else 0.0
-        if part == "distance":
+        if isinstance(attention, RelativeAttention) and part == "distance":
             attention.distance_bias.fill_(85.0)
             attention.project_distance.weight.fill_(10.0)
     blocks = cut_into_blocks(valid_frames(torch.tensor([6]), 6), None, None)
     x = torch.randn(1, 6, 32)
-    if part == "distance":
+    if isinstance(attention, RelativeAttention) and part == "distance":
         table = attention.embed_positions(torch.arange(6), 6, 6)
         queries = torch.zeros(1, 2, 6, 16)
         unscaled = 4 * attention.distance_scores(queries, table).detach().abs().max()

@@ -59,9 +59,10 @@ def test_what_breaks_between_children_is_their_parents(factor: float) -> None:
 
 
 def test_a_module_that_breaks_by_itself_is_named() -> None:
-    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    broken = nn.Linear(2, 2)
+    model = nn.Sequential(nn.Linear(2, 2), broken)
     with torch.no_grad():
-        model[1].weight[0, 0] = math.nan
+        broken.weight[0, 0] = math.nan
     found = watched(model, torch.ones(3, 2)).first(Passing.input, Passing.output)
     assert found is not None
     assert (found.module, found.tensor, found.passing) == ("1", "1", Passing.output)

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad, threshold_
+from torch.nn.functional import pad
 
 from chunkwise.losses.lattice import IMPOSSIBLE, NEGLIGIBLE, Paths, sum_paths
 from chunkwise.nn.masks import valid_frames
@@ -141,7 +141,7 @@ class _ArcLogProbabilities(torch.autograd.Function):
         emit_grad, blank_grad = grad_outputs
         logits, symbols, normaliser = ctx.saved_tensors
         unused = ((emit_grad == 0) & (blank_grad == 0))[..., None]
-        probabilities = threshold_((logits - normaliser[..., None]).exp_(), NEGLIGIBLE, 0.0)
+        probabilities = torch.threshold_((logits - normaliser[..., None]).exp_(), NEGLIGIBLE, 0.0)
         grad = probabilities.mul_(-(emit_grad + blank_grad)[..., None])
         grad.scatter_add_(-1, symbols[..., None], emit_grad[..., None])
         grad[..., BLANK] += blank_grad
