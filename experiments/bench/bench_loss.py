@@ -26,7 +26,7 @@ SIDES = {"native": sys.executable, "full": sys.executable, "k2": str(ROOT / ".ve
 
 
 def side(name: str, shape: tuple[int, ...], megabytes: list[float]) -> Callable[[], float]:
-    """Passes per CPU second in a fresh process; its memory goes to `megabytes`."""
+    """Passes per CPU minute in a fresh process; its memory goes to `megabytes`."""
     command = [SIDES[name], str(Path(__file__).with_name("loss_side.py")), name, *map(str, shape)]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -36,7 +36,7 @@ def side(name: str, shape: tuple[int, ...], megabytes: list[float]) -> Callable[
             raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr}")
         result = json.loads(done.stdout.splitlines()[-1])
         megabytes.append(result["megabytes"])
-        return 1 / result["seconds"]
+        return 60 / result["seconds"]
 
     return measure
 
@@ -53,7 +53,7 @@ def main() -> None:
             "time: native / k2 pruned": ratio(rates, "k2", "native"),
             "memory: native / k2 pruned": ratio(memory, "native", "k2"),
         } | {f"megabytes: {name}": statistics.median(memory[name]) for name in SIDES}
-        report(f"loss_{label}", f"passes per CPU second, {label}", rates, ratios)
+        report(f"loss_{label}", f"passes per CPU minute, {label}", rates, ratios)
 
 
 if __name__ == "__main__":
