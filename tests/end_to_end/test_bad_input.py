@@ -63,12 +63,11 @@ def test_a_missing_corpus_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(find_spec("k2") is not None, reason="k2 is installed here")
 def test_a_backend_that_is_not_installed_is_named_before_anything_starts(tmp_path: Path) -> None:
-    said = sentence(
-        command("train", "loss=pruned", "loss.backend=k2", f"data.root={tmp_path}", f"hydra.run.dir={tmp_path / 'run'}")
-    )
+    folders = (f"data.prepared_dir={tmp_path / 'prepared'}", f"hydra.run.dir={tmp_path / 'run'}")
+    said = sentence(command("train", "loss=pruned", "loss.backend=k2", *folders))
     assert "loss.backend=k2" in said
     assert "environment.yml" in said
-    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "prepared").exists()
 
 
 def test_bad_recordings_of_a_corpus_are_skipped_and_counted(tmp_path: Path, shared_data: Path) -> None:
