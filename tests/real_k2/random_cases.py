@@ -33,7 +33,7 @@ class Case(NamedTuple):
         return (self.encoded[:, :, None] + prune_predictions(self.predicted, ranges)).tanh() @ self.output
 
 
-def random_case(seed: int, dtype: torch.dtype = torch.float32) -> Case:
+def random_case(seed: int, dtype: torch.dtype = torch.float32, scales: tuple[float, ...] = (0.3, 1.0, 4.0)) -> Case:
     """Batches of one to five utterances; every third has an empty one, one of a single frame, one of few frames."""
     rng, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     batch, num_frames, vocab = rng.randint(1, 5), rng.randint(1, 40), rng.choice((2, 7, 50))
@@ -43,7 +43,7 @@ def random_case(seed: int, dtype: torch.dtype = torch.float32) -> Case:
     if seed % 3 == 0 and batch >= 3:
         lengths[0], lengths[1], symbols[2] = 1, max(1, num_symbols // 2), 0
         symbols[0], symbols[1] = min(num_symbols, 3), num_symbols
-    scale = rng.choice((0.3, 1.0, 4.0))
+    scale = rng.choice(scales)
 
     def draw(*shape: int) -> Tensor:
         return (scale * torch.randn(*shape, generator=generator, dtype=torch.float64)).to(dtype).requires_grad_()

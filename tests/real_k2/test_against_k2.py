@@ -63,8 +63,10 @@ def test_pruned_losses_and_gradients(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_backends_through_the_one_function(seed: int) -> None:
-    """From scores to gradients of a whole joiner, in float64, where no two ranges are nearly as good."""
-    case = random_case(seed, torch.float64)
+    """From scores to gradients of a whole joiner. A confident model has ranges that are equally good but for rounding,
+    of which each backend takes its own; so these models are not, and are computed in float64.
+    """
+    case = random_case(seed, torch.float64, scales=(0.3, 1.0))
     native, by_k2 = (
         pruned_losses(backend, case.am, case.lm, case.join, case.target, case.pruning)
         for backend in (Backend.native, Backend.k2)

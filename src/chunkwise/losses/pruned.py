@@ -77,6 +77,7 @@ def prune_ranges(
     Ranges start at position 0, end at the transcript's end, never move back, and overlap from frame to
     frame, so that a path always survives. A batch with an utterance of so few frames that `prune_range`
     positions per frame cannot reach its end gets the smallest range that can; no range exceeds all positions.
+    On the same occupations these are k2's ranges.
     """
     num_positions, num_frames = paths.blank_occupation.shape[1:]
     size = min(max(prune_range, positions_needed(lengths, target_lengths)), num_positions)
