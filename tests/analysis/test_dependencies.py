@@ -125,17 +125,18 @@ def test_look_ahead_is_as_declared_to_the_sample(model: Transducer, fbank: Fbank
     assert chunk.any(dim=0).tolist() == [True] * 4 + [False] * 5
 
 
-def full_analysis(model: Transducer, fbank: Fbank, context: ChunkContext, decoding: DecodingConfig) -> Analysis:
-    waveform = 0.1 * torch.randn(12_345, generator=torch.Generator().manual_seed(5))
+def full_analysis(
+    model: Transducer, fbank: Fbank, waveform: Tensor, context: ChunkContext, decoding: DecodingConfig
+) -> Analysis:
     config = DependencyConfig(poke=3.0)
     return analyse(model, fbank, decoding, context, config, waveform)
 
 
 @pytest.mark.parametrize("context", [CHUNKED, FULL], ids=lambda context: context.label)
 def test_everything_from_samples_to_decisions_keeps_to_what_may_be(
-    model: Transducer, fbank: Fbank, context: ChunkContext
+    model: Transducer, fbank: Fbank, waveform: Tensor, context: ChunkContext
 ) -> None:
-    analysis = full_analysis(model, fbank, context, DecodingConfig(max_symbols_per_frame=2))
+    analysis = full_analysis(model, fbank, waveform, context, DecodingConfig(max_symbols_per_frame=2))
     analysis.check()
     assert len(analysis.hypothesis.tokens) >= 3
     assert analysis.measured_lookahead == analysis.declared_lookahead
@@ -145,9 +146,11 @@ def test_everything_from_samples_to_decisions_keeps_to_what_may_be(
     assert analysis.dependences["decision_from_features"].seen.any(), "no poke changed a decision"
 
 
-def test_a_leak_shows_in_tokens_too(model: Transducer, fbank: Fbank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leak_shows_in_tokens_too(
+    model: Transducer, fbank: Fbank, waveform: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leaky(monkeypatch)
-    analysis = full_analysis(model, fbank, CHUNKED, DecodingConfig(max_symbols_per_frame=2))
+    analysis = full_analysis(model, fbank, waveform, CHUNKED, DecodingConfig(max_symbols_per_frame=2))
     for name in ("emission_from_samples", "path_from_features"):
         with pytest.raises(DependencyError, match=f"{name} depends on what it must not see: token"):
             analysis.dependences[name].check()
@@ -157,8 +160,12 @@ def test_a_leak_shows_in_tokens_too(model: Transducer, fbank: Fbank, monkeypatch
     assert measured > declared
 
 
-def test_beam_search_may_decide_at_the_end(model: Transducer, fbank: Fbank) -> None:
-    analysis = full_analysis(model, fbank, CHUNKED, DecodingConfig(kind=DecodingKind.beam))
+def test_beam_search_may_decide_at_the_end(model: Transducer, fbank: Fbank, waveform: Tensor) -> None:
+    with torch.no_grad():
+        model.joiner.output.bias[0] -= 100.0  # every frame emits, whatever the weights
+    analysis = full_analysis(
+        model, fbank, waveform, CHUNKED, DecodingConfig(kind=DecodingKind.beam, max_symbols_per_frame=1)
+    )
     analysis.check()
     decision = analysis.dependences["decision_from_features"].system
     assert bool(decision.expected.all())
