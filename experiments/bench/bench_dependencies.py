@@ -2,9 +2,9 @@
 
 `infer_dependency_matrix` replaces one frame per forward, once, and compares every output frame by itself. The analysis
 puts pokes, or the outputs to differentiate, into the rows of a batch. Both run on the same encoder and must find the
-same matrix. The encoder of two layers is the one of the exact answers in the tests, where calls cost more than the
-arithmetic in them; the digits recipe's is so much larger that the arithmetic counts, of which two methods with two
-draws each do four times as much.
+same matrix. The encoder of two layers and 40 mels is the one of the exact answers in the tests, where calls cost more
+than the arithmetic in them; the digits recipe's is so much larger that the arithmetic counts, of which two methods with
+two draws each do four times as much.
 
     python experiments/bench/bench_dependencies.py
 """
@@ -26,9 +26,10 @@ from chunkwise.models.joiner import JoinerConfig
 from chunkwise.models.predictor import PredictorConfig
 from chunkwise.models.transducer import Transducer, TransducerConfig
 
-ROUNDS, FRAMES, MELS, TOLERANCE, BATCH_ROWS = 7, 96, 80, 1e-7, 128
+ROUNDS, FRAMES, TOLERANCE, BATCH_ROWS = 7, 96, 1e-7, 128
 """Float32 on both sides, with a tolerance below the faintest dependency of these encoders, so that all find all."""
 
+MELS = {"two layers": 40, "digits": 80}
 ENCODERS = {
     "two layers": EncoderConfig(
         d_model=16, num_layers=2, num_heads=2, feed_forward_dim=32, kernel_size=5, subsampling_channels=4
@@ -42,10 +43,15 @@ ENCODERS = {
 class Bench:
     """One encoder, its dependencies found in several ways, and how often each way called it."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, num_mels: int) -> None:
         torch.manual_seed(0)
+        self.num_mels = num_mels
         parts = TransducerConfig(
-            encoder=config, predictor=PredictorConfig(dim=8), joiner=JoinerConfig(dim=8), num_mels=MELS, vocab_size=8
+            encoder=config,
+            predictor=PredictorConfig(dim=8),
+            joiner=JoinerConfig(dim=8),
+            num_mels=num_mels,
+            vocab_size=8,
         )
         model = frozen(Transducer(parts), torch.float32)
         assert isinstance(model, Transducer)
@@ -59,7 +65,7 @@ class Bench:
 
     def speechbrain(self) -> Bool[Tensor, "outputs inputs"]:
         """One forward per frame."""
-        return infer_dependency_matrix(self.system.function, (1, FRAMES, MELS)).T
+        return infer_dependency_matrix(self.system.function, (1, FRAMES, self.num_mels)).T
 
     def one_gradient(self) -> Bool[Tensor, "outputs inputs"]:
         """One draw of gradients: one answer, as on the other side."""
@@ -84,7 +90,7 @@ class Bench:
 
     def bases(self) -> Float[Tensor, "draws frames mels"]:
         """Where to measure."""
-        return torch.randn(2, FRAMES, MELS, generator=rng())
+        return torch.randn(2, FRAMES, self.num_mels, generator=rng())
 
     def calls_of(self, way: Callable[[], Tensor]) -> int:
         """How many calls of the encoder a way needs."""
@@ -121,7 +127,7 @@ def main() -> None:
     torch.set_num_threads(1)
     sides, ratios, ways = {}, {}, {}
     for name, config in ENCODERS.items():
-        bench = Bench(config)
+        bench = Bench(config, MELS[name])
         found = {
             f"{name}: {way.__name__}": way
             for way in (bench.speechbrain, bench.one_gradient, bench.gradient, bench.perturbation, bench.both)

@@ -141,7 +141,8 @@ def _poked(
     """Copies of the base, each poked in random directions at its own choice of positions."""
     pokes = poke * _signs((len(positions), base.shape[1]), generator).to(base)
     rows = base.repeat(len(where), 1, 1)
-    rows[:, positions] += where[:, :, None] * pokes
+    row, place = where.nonzero().T
+    rows[row, positions[place]] += pokes[place]
     return rows
 
 
