@@ -12,8 +12,10 @@ from chunkwise.analysis.dependencies import Analysis, Analyst, DependencyConfig,
 from chunkwise.analysis.expectation import encoder_reach
 from chunkwise.analysis.measurement import NumberFormat, poke_strengths
 from chunkwise.analysis.systems import features_system, layers_system, samples_system
+from chunkwise.analysis.tokens import decision_system
 from chunkwise.audio.fbank import Fbank
-from chunkwise.decoding.search import DecodingConfig, DecodingKind
+from chunkwise.decoding.hypothesis import Hypothesis
+from chunkwise.decoding.search import DecodingConfig, DecodingKind, build_search
 from chunkwise.models.conformer import AttentionKind
 from chunkwise.models.context import FULL, ChunkContext
 from chunkwise.models.transducer import Transducer
@@ -161,15 +163,11 @@ def test_a_leak_shows_in_tokens_too(
 
 
 def test_beam_search_may_decide_at_the_end(model: Transducer, fbank: Fbank, waveform: Tensor) -> None:
-    with torch.no_grad():
-        model.joiner.output.bias[0] -= 100.0  # every frame emits, whatever the weights
-    analysis = full_analysis(
-        model, fbank, waveform, CHUNKED, DecodingConfig(kind=DecodingKind.beam, max_symbols_per_frame=1)
-    )
-    analysis.check()
-    decision = analysis.dependences["decision_from_features"].system
-    assert bool(decision.expected.all())
-    assert not analysis.dependences["path_from_features"].system.expected.all()
+    full_analysis(model, fbank, waveform, CHUNKED, DecodingConfig(kind=DecodingKind.beam)).check()
+    below, early = features_system(model, 80, CHUNKED), Hypothesis([1], [0], 0.0)
+    for kind, seen in ((DecodingKind.greedy, below.expected[0]), (DecodingKind.beam, below.expected.any(dim=0))):
+        search = build_search(DecodingConfig(kind=kind), model)
+        assert torch.equal(decision_system(below, early, search).expected[0], seen)
 
 
 def test_audio_that_does_not_fit_is_refused(model: Transducer, fbank: Fbank) -> None:
