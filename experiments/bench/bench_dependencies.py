@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from harness import interleaved, ratio, report
 from jaxtyping import Bool, Float
-from speechbrain.utils.streaming import infer_dependency_matrix
+from speechbrain.utils.streaming import infer_dependency_matrix  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
 from chunkwise.analysis.measurement import gradient_strengths, poke_strengths

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import torch
 from harness import interleaved, ratio, report
-from speechbrain.lobes.models.transformer.Conformer import ConformerEncoder as SpeechBrainConformer
-from speechbrain.lobes.models.transformer.TransformerASR import make_transformer_src_mask
-from speechbrain.nnet.attention import RelPosEncXL
-from speechbrain.utils.dynamic_chunk_training import DynChunkTrainConfig
+from speechbrain.lobes.models.transformer.Conformer import ConformerEncoder as SpeechBrainConformer  # pyright: ignore[reportMissingImports]
+from speechbrain.lobes.models.transformer.TransformerASR import make_transformer_src_mask  # pyright: ignore[reportMissingImports]
+from speechbrain.nnet.attention import RelPosEncXL  # pyright: ignore[reportMissingImports]
+from speechbrain.utils.dynamic_chunk_training import DynChunkTrainConfig  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 from torchaudio.models import Conformer as TorchaudioConformer
 

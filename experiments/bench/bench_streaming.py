@@ -10,9 +10,9 @@ import time
 
 import torch
 from harness import interleaved, ratio, report
-from speechbrain.lobes.models.transformer.Conformer import ConformerEncoder as SpeechBrainConformer
-from speechbrain.nnet.attention import RelPosEncXL
-from speechbrain.utils.dynamic_chunk_training import DynChunkTrainConfig
+from speechbrain.lobes.models.transformer.Conformer import ConformerEncoder as SpeechBrainConformer  # pyright: ignore[reportMissingImports]
+from speechbrain.nnet.attention import RelPosEncXL  # pyright: ignore[reportMissingImports]
+from speechbrain.utils.dynamic_chunk_training import DynChunkTrainConfig  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
 from chunkwise.models.conformer import ConformerEncoder, EncoderConfig, EncoderState
