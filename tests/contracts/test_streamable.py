@@ -327,8 +327,11 @@ def test_boxes_are_streamable() -> None:
         assert isinstance(box, Streamable)
 
 
-@pytest.mark.parametrize("kind", list(AttentionKind))
-@pytest.mark.parametrize("context", [ChunkContext(16, 4), ChunkContext(16, None)], ids=str)
+@pytest.mark.parametrize(("kind", "context"), [
+    (AttentionKind.rotary, ChunkContext(16, 4)),
+    (AttentionKind.rotary, ChunkContext(32, None)),
+    (AttentionKind.relative, ChunkContext(32, 2)),
+], ids=str)  # fmt: skip
 def test_a_stream_of_6000_encoder_frames_equals_the_whole(kind: AttentionKind, context: ChunkContext) -> None:
     torch.manual_seed(0)
     box = ConformerEncoder(encoder_config(kind), MELS).eval()

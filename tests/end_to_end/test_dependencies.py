@@ -9,6 +9,8 @@ import pytest
 import soundfile
 from console import command
 
+from chunkwise.config import DependenciesConfig
+
 SMALL = [
     "chunking.chunk_frames=4", "chunking.left_chunks=1", "encoder.d_model=16", "encoder.num_layers=2",
     "encoder.num_heads=2", "encoder.feed_forward_dim=32", "encoder.kernel_size=5", "encoder.subsampling_channels=4",
@@ -88,11 +90,7 @@ def test_a_leak_is_an_error_that_names_the_frames_after_everything_is_written(tm
 @pytest.mark.parametrize(("arguments", "words"), [
     (["checkpoint=RUN", "encoder.d_model=64"], "encoder.d_model=64 has no effect on the model of checkpoint="),
     (["checkpoint=RUN", "utterance=nobody"], "utterance=nobody is not in the test set of digits; try"),
-    (["checkpoint=RUN", "utterance=first", "audio=a.wav"], "exclude each other"),
-    (["utterance=first"], "utterance=first needs a checkpoint"),
     (["audio=missing.wav"], "missing.wav"),
-    (["chunking=dynamic"], "chunking=dynamic is a distribution for training"),
-    (["analysis.poke=0"], "analysis.poke=0"),
 ])  # fmt: skip
 def test_what_cannot_be_is_refused_in_one_sentence(
     run_folder: Path, tmp_path: Path, arguments: list[str], words: str
@@ -102,3 +100,10 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     assert done.returncode == 1
     assert words in done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_sources_that_exclude_each_other_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="audio=a.wav and utterance=first exclude each other"):
+        DependenciesConfig(checkpoint="run", utterance="first", audio="a.wav")
+    with pytest.raises(ValueError, match="utterance=first needs a checkpoint"):
+        DependenciesConfig(utterance="first")

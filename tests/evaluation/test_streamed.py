@@ -57,14 +57,14 @@ def test_streams_of_the_embedded_digits_say_what_the_masked_pass_says(
 ) -> None:
     data = DataConfig(
         prepared_dir=str(tmp_path_factory.getbasetemp() / "streamed"), train_utterances=1, dev_utterances=1,
-        test_utterances=10,
+        test_utterances=5,
     )  # fmt: skip
     cuts = prepare_corpus(data).splits["test"]
     streamed = both_paths(chatty(recogniser), cuts, context)
     assert streamed.utterances is not None
     assert sum(len(row.hypothesis) for row in streamed.utterances) > 20
     assert streamed.latency is not None
-    assert streamed.latency.first_token.counts.total() == 10
+    assert streamed.latency.first_token.counts.total() == 5
 
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=lambda c: c.label)
@@ -72,7 +72,7 @@ def test_streams_of_real_recordings_say_what_the_masked_pass_says(
     recogniser: Recogniser, context: ChunkContext, shared_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     data = DataConfig(
-        corpus=Corpus.fsdd, root=str(shared_data / "fsdd"), train_utterances=1, dev_utterances=1, test_utterances=12,
+        corpus=Corpus.fsdd, root=str(shared_data / "fsdd"), train_utterances=1, dev_utterances=1, test_utterances=6,
         prepared_dir=str(tmp_path_factory.getbasetemp() / "streamed_fsdd"),
     )  # fmt: skip
     streamed = both_paths(chatty(recogniser), prepare_corpus(data).splits["test"], context)
@@ -80,7 +80,7 @@ def test_streams_of_real_recordings_say_what_the_masked_pass_says(
     assert sum(len(row.hypothesis) for row in streamed.utterances) > 20
 
 
-@pytest.mark.parametrize("piece_ms", [7.0, 40.0, 10_000.0])
+@pytest.mark.parametrize("piece_ms", [33.0, 10_000.0])
 def test_batch_order_and_pieces_change_no_word(recogniser: Recogniser, make_cuts: MakeCuts, piece_ms: float) -> None:
     """NVIDIA-NeMo/Speech#12840: the same transcripts for one stream at a time, three, and all, in any order."""
     seconds = [0.3, 0.6, 1.0, 2.0, 2.01, 4.0, 5.5, 6.0]
