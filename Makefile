@@ -28,7 +28,7 @@ test-k2: .venv-k2/installed  ## Compare the pruned loss with the real k2 (in .ve
 check: setup  ## Everything that must hold: format, lint, types, imports, tests, notebooks, records
 	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/pyright && $(BIN)/lint-imports
 	$(MAKE) test test-k2
-	$(BIN)/python -m pytest --nbmake notebooks && $(BIN)/python -m chunkwise.records --check
+	$(BIN)/python -m pytest -n 0 --timeout 600 --nbmake notebooks && $(BIN)/python -m chunkwise.records --check
 
 .venv/bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,bench]'

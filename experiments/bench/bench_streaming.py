@@ -15,8 +15,9 @@ from speechbrain.nnet.attention import RelPosEncXL  # pyright: ignore[reportMiss
 from speechbrain.utils.dynamic_chunk_training import DynChunkTrainConfig  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-from chunkwise.models.conformer import ConformerEncoder, EncoderConfig, EncoderState
+from chunkwise.models.conformer import ConformerEncoder, EncoderConfig
 from chunkwise.models.context import ChunkContext
+from chunkwise.models.encoder_state import EncoderState
 
 ROUNDS = 5
 CHUNK, LEFT, STREAMS = 16, 4, 16

@@ -16,6 +16,7 @@ from chunkwise.decoding.hypothesis import Hypothesis
 from chunkwise.decoding.search import decode
 from chunkwise.models.conformer import AttentionKind, ConformerEncoder, EncoderConfig
 from chunkwise.models.context import ChunkContext
+from chunkwise.models.encoder_state import join_streams, split_streams
 from chunkwise.models.joiner import JoinerConfig
 from chunkwise.models.predictor import PredictorConfig, PredictorKind
 from chunkwise.models.transducer import Transducer, TransducerConfig
@@ -364,8 +365,8 @@ def test_streams_of_different_age_and_end_advance_in_one_batch(context: ChunkCon
             chunks = [xs[i][:, (turn - starts[i]) * size :][:, :size] for i in moving]
             lengths = [chunk.shape[1] for chunk in chunks]
             padded = torch.cat([torch.nn.functional.pad(c, (0, 0, 0, max(lengths) - c.shape[1])) for c in chunks])
-            encoded, joined = box.stream_chunk(padded, lengths, box.join([states[i] for i in moving]))
-            for row, (i, state) in enumerate(zip(moving, box.split(joined), strict=True)):
+            encoded, joined = box.stream_chunk(padded, lengths, join_streams([states[i] for i in moving]))
+            for row, (i, state) in enumerate(zip(moving, split_streams(joined), strict=True)):
                 states[i] = state
                 outputs[i].append(encoded[row : row + 1, : -(-lengths[row] // 4)])
         for x, output in zip(xs, outputs, strict=True):

@@ -22,6 +22,8 @@ from chunkwise.evaluation.tally import ScoredUtterance
 from chunkwise.evaluation.typed_json import read_json
 from chunkwise.models.context import ENCODER_FRAME_MS, FULL, ChunkContext, ChunkingConfig, ChunkingKind
 from chunkwise.streaming.latency import Latency
+from chunkwise.streaming.session import Transcript
+from chunkwise.typing import Seconds
 
 FOLDER = Path("runs/demo")
 STREAMED = ChunkContext(16, None)
@@ -70,7 +72,10 @@ def stream_one(config: TrainConfig) -> StreamedTranscript:
     rate_hz = config.features.sample_rate_hz
     waveform = load_waveform(cut, rate_hz)
     partials: list[tuple[float, str]] = []
-    show = lambda heard_s, partial: partials.append((heard_s, partial.text))  # noqa: E731
+
+    def show(heard_s: Seconds, partial: Transcript) -> None:
+        partials.append((heard_s, partial.text))
+
     final = stream(recogniser, STREAMED, (waveform, rate_hz), 100.0, show, Latency())
     features, lengths = recogniser.fbank(waveform[None], torch.tensor([len(waveform)]))
     frame_s = ENCODER_FRAME_MS / 1000

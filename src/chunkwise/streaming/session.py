@@ -12,8 +12,8 @@ from torch.nn.functional import pad
 from chunkwise.audio.fbank import Fbank, FbankState
 from chunkwise.audio.resampling import Resampler, ResamplerState
 from chunkwise.decoding.search import Search
-from chunkwise.models.conformer import EncoderState
 from chunkwise.models.context import ChunkContext
+from chunkwise.models.encoder_state import EncoderState, join_streams, split_streams
 from chunkwise.models.transducer import Transducer
 from chunkwise.text.tokenizer import Tokenizer
 
@@ -168,11 +168,11 @@ def advance(sessions: Sequence[Session]) -> list[Session]:
     ])  # fmt: skip
     short = None if min(lengths) == longest == first.chunk_features else lengths
     encoded, encoder_state = encoder.stream_chunk(
-        first.model.normalisation.stream(features), short, encoder.join([s.state.encoder for s in moving])
+        first.model.normalisation.stream(features), short, join_streams([s.state.encoder for s in moving])
     )
     frames = encoder.output_lengths(torch.tensor(lengths, device=encoded.device))
     search_state = search.stream(encoded, frames, search.join([s.state.search for s in moving]))
-    rows = zip(moving, lengths, encoder.split(encoder_state), search.split(search_state), strict=True)
+    rows = zip(moving, lengths, split_streams(encoder_state), search.split(search_state), strict=True)
     for session, length, encoder_row, search_row in rows:
         rest = session.state.features[:, length:].clone()
         session.state = replace(session.state, features=rest, encoder=encoder_row, search=search_row)
