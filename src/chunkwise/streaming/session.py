@@ -37,7 +37,6 @@ class SessionState:
     features: Float[Tensor, "one frames mels"]
     encoder: EncoderState
     search: Any
-    heard: int  # samples so far, at the audio's own rate
 
 
 class Session:
@@ -80,7 +79,6 @@ class Session:
             features=encoder.pending,
             encoder=encoder,
             search=self.search.initial_state(1),
-            heard=0,
         )
 
     def accept(self, waveform: Float[Tensor, " samples"]) -> Transcript:
@@ -109,7 +107,6 @@ class Session:
         features, fbank = self.fbank.stream(samples, state.fbank)
         self.state = replace(
             state, resampler=resampler, fbank=fbank, features=torch.cat((state.features, features), dim=1),
-            heard=state.heard + len(waveform),
         )  # fmt: skip
 
     @torch.inference_mode()
