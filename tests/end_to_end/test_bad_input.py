@@ -111,11 +111,17 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(run_folder: Path, tmp_pat
     assert "tokenizer.vocab_size" in said
 
 
-def test_an_unknown_option_is_named() -> None:
-    done = command("train", "encoder.d_modle=3")
-    assert done.returncode == 1
-    assert "d_modle" in done.stderr
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize(("override", "words"), [
+    ("encoder.d_modle=3", "'d_modle' not in"),
+    ("encoder=strming", "full_small, streaming, streaming_large"),
+    ("training.max_steps=many", "'many' of type 'str' could not be converted to Integer"),
+    ("eval.path=streamed", "expected one of [masked, streaming]"),
+    ("seed", "missing EQUAL"),
+])  # fmt: skip
+def test_an_option_that_cannot_be_is_refused_in_one_sentence(override: str, words: str) -> None:
+    said = sentence(command("train", override))
+    assert override.split("=")[0].split(".")[-1] in said
+    assert words in said
 
 
 def test_a_distribution_is_no_context_of_an_evaluation(run_folder: Path) -> None:

@@ -13,15 +13,22 @@ from typing import Any
 import hydra
 import psutil
 from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from chunkwise.config import COMMANDS, conf_dir, read, register, to_yaml
 from chunkwise.models.context import ChunkContext
 from chunkwise.training.checkpoint import find_checkpoint
 from chunkwise.training.distributed import RankError
 
-USER_ERRORS = (ValueError, OSError, RankError)
+USER_ERRORS = (ValueError, OSError, RankError, HydraException, OmegaConfBaseException)
+FULL_ERRORS = os.environ.get("HYDRA_FULL_ERROR") == "1"
+"""Whether the user asked where errors are raised."""
+
+DETAILS = ("full_key:", "reference_type=", "object_type=", "To append to your config", "Config search path:")
+"""Starts of lines in Hydra's errors that tell the user nothing, or nothing true: what is appended is refused."""
 
 Run = Callable[[Any, Path, str], None]
 """A command's work: its config, its output folder and the command line."""
@@ -47,7 +54,9 @@ def application(command: str, run: Run) -> Callable[[], None]:
         OmegaConf.register_new_resolver("dependencies", _dependencies, replace=True)
         OmegaConf.register_new_resolver("context", _context, replace=True)
         OmegaConf.register_new_resolver("launch_time", _launch_time, replace=True)
-        hydra.main(version_base="1.3", config_path=conf_dir(), config_name=command)(task)()
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, and they are told as all others are
+        with one_sentence_errors(raise_again=False):
+            hydra.main(version_base="1.3", config_path=conf_dir(), config_name=command)(task)()
 
     return main
 
@@ -65,12 +74,23 @@ def one_sentence_errors(raise_again: bool) -> Iterator[None]:
         if raise_again:
             logging.getLogger("chunkwise").exception("the job failed: %s", error)
             raise
-        if not isinstance(error, USER_ERRORS) or os.environ.get("HYDRA_FULL_ERROR"):
+        if not isinstance(error, USER_ERRORS) or FULL_ERRORS:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_sentence(error)}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def _sentence(error: Exception) -> str:
+    """The error's message; what Hydra and OmegaConf say in many lines, on one."""
+    if not isinstance(error, HydraException | OmegaConfBaseException):
+        return str(error)
+    cause = error.__cause__
+    said = f"{error}\n{cause}" if isinstance(cause, OmegaConfBaseException) else str(error)
+    lines = [line.strip() for line in said.replace(":\n\t", ": ").replace("\n\t", ", ").splitlines()]
+    told = [line.rstrip(".") for line in lines if line and not line.startswith(DETAILS)]
+    return "; ".join([*dict.fromkeys(told), "see --help"])
 
 
 def _evaluations(checkpoint: str | None) -> str:
