@@ -18,6 +18,7 @@ from chunkwise.losses.config import LossConfig
 from chunkwise.models.conformer import EncoderConfig
 from chunkwise.models.context import ChunkingConfig
 from chunkwise.models.joiner import JoinerConfig
+from chunkwise.models.normalisation import NormalisationConfig
 from chunkwise.models.predictor import PredictorConfig
 from chunkwise.text.tokenizer import TokenizerConfig
 from chunkwise.training.distributed import RuntimeConfig
@@ -31,6 +32,7 @@ Config = TypeVar("Config")
 GROUPS = {
     "data": "the corpus and how its utterances are batched",
     "features": "the filter bank",
+    "normalisation": "by the training set's statistics alone, or by a running mean too",
     "augment": "SpecAugment and speed perturbation",
     "tokenizer": "characters, words or SentencePiece units",
     "encoder": "the Conformer's shape: streaming or full, and its size",
@@ -64,6 +66,7 @@ class TrainConfig:
     resume: bool = False  # go on from the run folder's newest checkpoint
     data: DataConfig = field(default_factory=DataConfig)
     features: FbankConfig = field(default_factory=FbankConfig)
+    normalisation: NormalisationConfig = field(default_factory=NormalisationConfig)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
@@ -135,6 +138,7 @@ class DependenciesConfig:
     chunking: ChunkingConfig = field(default_factory=ChunkingConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     features: FbankConfig = field(default_factory=FbankConfig)
+    normalisation: NormalisationConfig = field(default_factory=NormalisationConfig)
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     predictor: PredictorConfig = field(default_factory=PredictorConfig)
     joiner: JoinerConfig = field(default_factory=JoinerConfig)

@@ -44,12 +44,16 @@ class Streamable(Protocol[State]):
     """A box on the path from samples to text that runs whole utterances and pieces with one arithmetic.
 
     `stride`, `left` and `right` are counted in the box's own input frames: one output per `stride`
-    inputs, which depends on at most `left` inputs before its block of `stride` and `right` after it.
+    inputs, which depends on at most `left` inputs before its block of `stride` (`None`: on all) and `right` after it.
     """
 
     stride: int
-    left: int
     right: int
+
+    @property
+    def left(self) -> int | None:
+        """Inputs before the block."""
+        ...
 
     def initial_state(self, batch: int) -> State:
         """The state before the first piece."""

@@ -18,6 +18,7 @@ from chunkwise.decoding.hypothesis import Hypothesis
 from chunkwise.decoding.search import DecodingConfig, DecodingKind, build_search
 from chunkwise.models.conformer import AttentionKind
 from chunkwise.models.context import FULL, ChunkContext
+from chunkwise.models.normalisation import NormalisationConfig
 from chunkwise.models.transducer import Transducer
 from chunkwise.nn.convolution import ChunkConvolution
 from chunkwise.nn.subsampling import Subsampling
@@ -59,6 +60,17 @@ def test_both_methods_see_exactly_what_may_be(
     other = Transducer(replace(model.config, encoder=shape)).eval()
     for strengths in layers(other, context).methods.values():
         assert torch.equal(strengths.seen, encoder_reach(24, shape, context))
+
+
+def test_a_running_mean_lets_frames_depend_on_all_earlier_ones(model: Transducer) -> None:
+    other = Transducer(replace(model.config, normalisation=NormalisationConfig(prior_frames=10))).double().eval()
+    system = features_system(other.requires_grad_(False), 48, ChunkContext(2, 0))
+    analyst = Analyst(QUICK, seed=0)
+    found = analyst.measure(system, analyst.noise(1, 48, 40), torch.arange(48))
+    for strengths in found.methods.values():
+        assert torch.equal(strengths.seen, system.expected)
+    assert system.expected[10].nonzero()[:, 0].tolist() == list(range(48))
+    assert system.expected[7].nonzero()[:, 0].tolist() == list(range(32))
 
 
 def test_a_leak_in_the_convolution_is_caught_and_its_frames_are_named(

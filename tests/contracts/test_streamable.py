@@ -18,6 +18,7 @@ from chunkwise.models.conformer import AttentionKind, ConformerEncoder, EncoderC
 from chunkwise.models.context import ChunkContext
 from chunkwise.models.encoder_state import join_streams, split_streams
 from chunkwise.models.joiner import JoinerConfig
+from chunkwise.models.normalisation import FeatureNormalisation, NormalisationConfig
 from chunkwise.models.predictor import PredictorConfig, PredictorKind
 from chunkwise.models.transducer import Transducer, TransducerConfig
 from chunkwise.nn.attention import AttentionState, ChunkView, RelativeAttention, RotaryAttention, SelfAttention
@@ -75,6 +76,15 @@ def encoder_config(attention: AttentionKind = AttentionKind.rotary) -> EncoderCo
 def fbank() -> Box:
     box = Fbank(FbankConfig()).double().eval()
     return Box((), 4000, box, box.initial_state, box.stream, box.flush, box.stride, Window(box.left, box.right))
+
+
+def normalisation(prior_frames: float | None) -> Box:
+    box = FeatureNormalisation(MELS, NormalisationConfig(prior_frames=prior_frames)).double().eval()
+    box.set_statistics(torch.full((MELS,), 0.5), torch.full((MELS,), 2.0))
+    return Box(
+        (MELS,), 90, lambda x, n: (box(x, n), n), box.initial_state, box.stream, box.flush, box.stride,
+        Window(box.left, box.right),
+    )  # fmt: skip
 
 
 def subsampling() -> Box:
@@ -195,6 +205,8 @@ def greedy(kind: PredictorKind) -> Box:
 
 def boxes() -> dict[str, Callable[[], Box]]:
     named: dict[str, Callable[[], Box]] = {"fbank": fbank, "subsampling": subsampling}
+    for prior in (None, 0.0, 30.0):
+        named[f"normalisation-{prior}"] = lambda prior=prior: normalisation(prior)
     for kind in PredictorKind:
         named[f"greedy-{kind}"] = lambda kind=kind: greedy(kind)
     for context in CONTEXTS:
@@ -324,7 +336,7 @@ def test_the_gradient_and_a_poke_end_where_the_declared_window_ends(box: Box) ->
 
 
 def test_boxes_are_streamable() -> None:
-    for box in (Fbank(FbankConfig()), Subsampling(MELS, 16, 8)):
+    for box in (Fbank(FbankConfig()), FeatureNormalisation(MELS, NormalisationConfig()), Subsampling(MELS, 16, 8)):
         assert isinstance(box, Streamable)
 
 

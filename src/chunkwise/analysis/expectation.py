@@ -11,6 +11,7 @@ from torch import Tensor
 from chunkwise.audio.fbank import Fbank
 from chunkwise.models.conformer import EncoderConfig
 from chunkwise.models.context import ChunkContext
+from chunkwise.models.normalisation import NormalisationConfig
 from chunkwise.nn.subsampling import Subsampling
 
 
@@ -53,6 +54,12 @@ def encoder_reach(num_frames: int, config: EncoderConfig, context: ChunkContext)
     for _ in range(config.num_layers):
         reach = through(layer, reach)
     return reach
+
+
+def normalisation_reach(num_features: int, config: NormalisationConfig) -> Bool[Tensor, "frames frames"]:
+    """Normalisation: the frame alone, and with a running mean all frames before it."""
+    itself = torch.eye(num_features, dtype=torch.bool)
+    return itself if config.prior_frames is None else itself.new_ones(num_features, num_features).tril()
 
 
 def subsampling_reach(num_features: int) -> Bool[Tensor, "encoder_frames frames"]:

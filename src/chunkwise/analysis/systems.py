@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from chunkwise.analysis.expectation import encoder_reach, fbank_reach, subsampling_reach, through
+from chunkwise.analysis.expectation import encoder_reach, fbank_reach, normalisation_reach, subsampling_reach, through
 from chunkwise.analysis.measurement import Function
 from chunkwise.audio.fbank import Fbank
 from chunkwise.models.conformer import ConformerEncoder
@@ -47,8 +47,9 @@ def layers_system(model: Transducer, num_frames: int, context: ChunkContext) -> 
 
 
 def features_system(model: Transducer, num_features: int, context: ChunkContext) -> System:
-    """Encoder frames from feature frames: subsampling and layers."""
-    subsampling = subsampling_reach(num_features)
+    """Encoder frames from feature frames: normalisation, subsampling and layers."""
+    normalisation = normalisation_reach(num_features, model.config.normalisation)
+    subsampling = through(subsampling_reach(num_features), normalisation)
     reach = through(encoder_reach(len(subsampling), model.config.encoder, context), subsampling)
     stride = ConformerEncoder.stride
     return System(

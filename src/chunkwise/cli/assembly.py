@@ -62,6 +62,7 @@ def build_model(config: TrainConfig, vocab_size: int) -> Transducer:
     """The model that a training config describes, with fresh weights."""
     return Transducer(
         TransducerConfig(
+            normalisation=config.normalisation,
             encoder=config.encoder,
             predictor=config.predictor,
             joiner=config.joiner,

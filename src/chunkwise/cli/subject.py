@@ -18,7 +18,7 @@ from chunkwise.data.loading import listed, load_waveform
 from chunkwise.models.transducer import Transducer
 from chunkwise.training.distributed import World
 
-SHAPE = ("features", "encoder", "predictor", "joiner")
+SHAPE = ("features", "normalisation", "encoder", "predictor", "joiner")
 RANDOM_VOCABULARY = 29
 """Output units of random weights: as many as letters, apostrophe, space and blank."""
 

@@ -14,6 +14,7 @@ from chunkwise.audio.resampling import Resampler, ResamplerState
 from chunkwise.decoding.search import Search
 from chunkwise.models.context import ChunkContext
 from chunkwise.models.encoder_state import EncoderState, join_streams, split_streams
+from chunkwise.models.normalisation import NormalisationState
 from chunkwise.models.transducer import Transducer
 from chunkwise.text.tokenizer import Tokenizer
 
@@ -30,10 +31,14 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What the parts of the path carry from piece to piece; `features` wait for their chunk to be complete."""
+    """What the parts of the path carry from piece to piece.
+
+    `features`, normalised, wait for their chunk to be complete.
+    """
 
     resampler: ResamplerState
     fbank: FbankState
+    normalisation: NormalisationState
     features: Float[Tensor, "one frames mels"]
     encoder: EncoderState
     search: Any
@@ -76,6 +81,7 @@ class Session:
         self.state = SessionState(
             resampler=self.resampler.initial_state(1),
             fbank=self.fbank.initial_state(1),
+            normalisation=self.model.normalisation.initial_state(1),
             features=encoder.pending,
             encoder=encoder,
             search=self.search.initial_state(1),
@@ -105,9 +111,7 @@ class Session:
         state = self.state
         samples, resampler = self.resampler.stream(waveform[None], state.resampler)
         features, fbank = self.fbank.stream(samples, state.fbank)
-        self.state = replace(
-            state, resampler=resampler, fbank=fbank, features=torch.cat((state.features, features), dim=1),
-        )  # fmt: skip
+        self._keep(features, replace(state, resampler=resampler, fbank=fbank))
 
     @torch.inference_mode()
     def end(self) -> None:
@@ -118,9 +122,14 @@ class Session:
         samples, resampler = self.resampler.flush(state.resampler)
         features, fbank = self.fbank.stream(samples, state.fbank)
         tail, fbank = self.fbank.flush(fbank)
-        features = torch.cat((state.features, features, tail), dim=1)
-        self.state = replace(state, resampler=resampler, fbank=fbank, features=features)
+        self._keep(torch.cat((features, tail), dim=1), replace(state, resampler=resampler, fbank=fbank))
         self.ended = True
+
+    def _keep(self, features: Float[Tensor, "one frames mels"], state: SessionState) -> None:
+        """Normalise new features and let them wait for their chunk."""
+        normalised, normalisation = self.model.normalisation.stream(features, state.normalisation)
+        waiting = torch.cat((state.features, normalised), dim=1)
+        self.state = replace(state, normalisation=normalisation, features=waiting)
 
     @property
     def ready(self) -> int:
@@ -164,9 +173,7 @@ def advance(sessions: Sequence[Session]) -> list[Session]:
         for session, length in zip(moving, lengths, strict=True)
     ])  # fmt: skip
     short = None if min(lengths) == longest == first.chunk_features else lengths
-    encoded, encoder_state = encoder.stream_chunk(
-        first.model.normalisation.stream(features), short, join_streams([s.state.encoder for s in moving])
-    )
+    encoded, encoder_state = encoder.stream_chunk(features, short, join_streams([s.state.encoder for s in moving]))
     frames = encoder.output_lengths(torch.tensor(lengths, device=encoded.device))
     search_state = search.stream(encoded, frames, search.join([s.state.search for s in moving]))
     rows = zip(moving, lengths, split_streams(encoder_state), search.split(search_state), strict=True)
