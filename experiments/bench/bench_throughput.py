@@ -1,4 +1,4 @@
-"""Seconds of audio per second: the training step in chunks and in full context, the data path and the filter bank.
+"""Seconds of audio per second: the training step in chunks, in full context and compiled; data path and filter bank.
 
 The loader reads ahead while the step computes, so training is as fast as the slower of the two; here the loader
 runs in the same process as everything else, without workers, which is its worst case.
@@ -25,6 +25,7 @@ from chunkwise.data.samplers import Position, TrainBatches, train_loader
 from chunkwise.losses.objective import Objective
 from chunkwise.models.context import FULL, ChunkContext
 from chunkwise.text.tokenizer import Tokenizer, train_tokenizer
+from chunkwise.training.compilation import compile_training
 from chunkwise.training.distributed import World
 from chunkwise.training.state import TrainState
 from chunkwise.training.step import Meter, Parts, next_window, take_step
@@ -38,13 +39,13 @@ class Bench:
     def __init__(self, config: TrainConfig) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(0)
-        world = World(0, 1, torch.device("cpu"))
+        self.world = World(0, 1, torch.device("cpu"))
         self.cuts = listed(prepare_corpus(config.data).splits["train"])
         self.config = config
         self.tokenizer = self.train_tokenizer()
-        model = assembly.build_model(config, self.tokenizer.vocab_size)
-        self.parts: Parts = rank.build_parts(config, Objective(model, config.loss), world)
-        self.parts.train_mode(True)
+        self.parts = self.fresh_parts()
+        self.compiled_parts = self.fresh_parts()
+        compile_training(self.compiled_parts.objective, self.world.device)
         self.state = TrainState()
         self.loader = self.batches(["speed_1"])
         self.perturbing_loader = self.batches(["speed_0.9", "speed_1", "speed_1.1"])
@@ -55,6 +56,13 @@ class Bench:
         path = Path(self.config.data.prepared_dir) / "bench.model"
         return train_tokenizer(map(transcript, self.cuts), self.config.tokenizer, path)
 
+    def fresh_parts(self) -> Parts:
+        """A model with its optimizer, ready for training."""
+        model = assembly.build_model(self.config, self.tokenizer.vocab_size)
+        parts = rank.build_parts(self.config, Objective(model, self.config.loss), self.world)
+        parts.train_mode(True)
+        return parts
+
     def batches(self, speeds: list[str]) -> Iterator[tuple[Position, Batch]]:
         """The endless stream of training batches, loaded in this process."""
         factors = [float(speed.removeprefix("speed_")) for speed in speeds]
@@ -62,9 +70,10 @@ class Bench:
         dataset = assembly.training_dataset(self.tokenizer, self.parts.fbank)
         return train_loader(batches, dataset, Position(), 0, 1)
 
-    def step(self, context: ChunkContext | None = None) -> float:
+    def step(self, parts: Parts, context: ChunkContext | None = None) -> float:
         """Audio per second of optimizer steps on batches that are ready, in one context or those of the recipe."""
-        parts = self.parts if context is None else replace(self.parts, draw_context=lambda step: context)
+        if context is not None:
+            parts = replace(parts, draw_context=lambda step: context)
         start, at = time.perf_counter(), Position()
         for batch in self.ready:
             window = next_window(iter([(at, batch)]), 1, parts, self.state, Meter(0.0))
@@ -101,10 +110,11 @@ def main() -> None:
     with initialize_config_dir(conf_dir(), version_base="1.3"):
         bench = Bench(read(TrainConfig, compose("train", overrides)))
     sides = {
-        "training step": bench.step,
-        "step, full": lambda: bench.step(FULL),
-        "step, 640 ms left 4": lambda: bench.step(ChunkContext(16, 4)),
-        "step, 640 ms": lambda: bench.step(ChunkContext(16, None)),
+        "training step": lambda: bench.step(bench.parts),
+        "step, full": lambda: bench.step(bench.parts, FULL),
+        "step, full, compiled": lambda: bench.step(bench.compiled_parts, FULL),
+        "step, 640 ms left 4": lambda: bench.step(bench.parts, ChunkContext(16, 4)),
+        "step, 640 ms": lambda: bench.step(bench.parts, ChunkContext(16, None)),
         "loader": lambda: bench.load(bench.loader),
         "loader, speed perturbed": lambda: bench.load(bench.perturbing_loader),
         "filter bank": bench.features,
@@ -114,6 +124,7 @@ def main() -> None:
         "step: 640 ms left 4 / full": ratio(rates, "step, full", "step, 640 ms left 4"),
         "step: 640 ms / full": ratio(rates, "step, full", "step, 640 ms"),
         "step: recipe's chunks / full": ratio(rates, "step, full", "training step"),
+        "step: compiled / eager": ratio(rates, "step, full", "step, full, compiled"),
         "loader / step": ratio(rates, "loader", "training step"),
         "perturbed loader / step": ratio(rates, "loader, speed perturbed", "training step"),
         "filter bank / step": ratio(rates, "filter bank", "training step"),

@@ -36,8 +36,8 @@ def layers(model: Transducer, context: ChunkContext, config: DependencyConfig = 
 
 def leaky(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the convolution look over its chunk's border."""
-    forward = ChunkConvolution.forward
-    monkeypatch.setattr(ChunkConvolution, "forward", lambda self, x, valid, _: forward(self, x, valid, None))
+    mix = ChunkConvolution.mix
+    monkeypatch.setattr(ChunkConvolution, "mix", lambda self, gated, valid, _: mix(self, gated, valid, None))
 
 
 @pytest.mark.parametrize(("context", "count"), [(CHUNKED, 304), (ChunkContext(4, None), 336), (FULL, 576)])

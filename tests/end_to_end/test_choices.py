@@ -23,6 +23,7 @@ CHOICES = [
     "precision=fp16",
     "tokenizer=word",
     "features=fbank40",
+    "normalisation=running",
     "augment=none",
     "augment=speaker",
     "schedule=cosine",

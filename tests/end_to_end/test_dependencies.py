@@ -19,8 +19,8 @@ SMALL = [
 
 LEAK = """
 from chunkwise.nn.convolution import ChunkConvolution
-forward = ChunkConvolution.forward
-ChunkConvolution.forward = lambda self, x, valid, chunk_frames: forward(self, x, valid, None)
+mix = ChunkConvolution.mix
+ChunkConvolution.mix = lambda self, gated, valid, chunk_frames: mix(self, gated, valid, None)
 """
 
 

@@ -40,6 +40,10 @@ def application(command: str, run: Run) -> Callable[[], None]:
     def task(node: DictConfig) -> None:
         with one_sentence_errors(raise_again=HydraConfig.get().mode is RunMode.MULTIRUN):
             config = read(COMMANDS[command], node)
+            if config.runtime.compile and command != "train":
+                raise ValueError(
+                    "runtime.compile=true compiles training steps, and this command has none; leave it out"
+                )
             line = " ".join([f"chunkwise-{command}", *HydraConfig.get().overrides.task])
             folder = Path(HydraConfig.get().runtime.output_dir)
             os.chdir(HydraConfig.get().runtime.cwd)  # paths count from the launch folder, whatever hydra.job.chdir says

@@ -27,6 +27,7 @@ from chunkwise.losses.objective import Objective
 from chunkwise.models.context import FULL, ChunkContext, ChunkingConfig, ChunkingKind, draw_context, fixed_context
 from chunkwise.text.tokenizer import Tokenizer, train_tokenizer
 from chunkwise.training.checkpoint import Checkpoint, CheckpointFolder, load_newest, restore_training
+from chunkwise.training.compilation import compile_training
 from chunkwise.training.distributed import World, open_world
 from chunkwise.training.log import METRICS, open_log
 from chunkwise.training.loop import Outputs, train
@@ -50,6 +51,8 @@ def train_on_rank(config: TrainConfig, folder: Path, command: str) -> None:
         torch.manual_seed(config.seed)  # the initial weights; every later draw has a generator of its own
         model = assembly.build_model(config, tokenizer.vocab_size)
         parts = build_parts(config, Objective(model.to(world.device), config.loss).to(world.device), world)
+        if config.runtime.compile:
+            compile_training(parts.objective, world.device)
         cuts, skipped = trainable(
             corpus.splits["train"], tokenizer, parts.fbank, model.encoder.output_lengths,
             fastest=max(config.augment.speed_factors),

@@ -84,9 +84,26 @@ class ConformerLayer(nn.Module):
         chunk_frames: int | None,
     ) -> Float[Tensor, "batch frames d_model"]:
         """The layer over whole utterances."""
-        x = x.add(self.feed_forward_in(x), alpha=0.5)
-        x = x + self.dropout(self.attention(x, blocks, positions))
-        x = x + self.convolution(x, valid, chunk_frames)
+        x = self.before_attention(x)
+        x, gated = self.before_mixing(x, self.attention(x, blocks, positions))
+        return self.after_mixing(x, self.convolution.mix(gated, valid, chunk_frames))
+
+    def before_attention(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
+        """Frame by frame: what attention reads."""
+        return x.add(self.feed_forward_in(x), alpha=0.5)
+
+    def before_mixing(
+        self, x: Float[Tensor, "*axes d_model"], attended: Float[Tensor, "*axes d_model"]
+    ) -> tuple[Float[Tensor, "*axes d_model"], Float[Tensor, "*axes d_model"]]:
+        """Frame by frame: the frames after attention, and what the depthwise convolution reads of them."""
+        x = x + self.dropout(attended)
+        return x, self.convolution.gated(x)
+
+    def after_mixing(
+        self, x: Float[Tensor, "*axes d_model"], mixed: Float[Tensor, "*axes d_model"]
+    ) -> Float[Tensor, "*axes d_model"]:
+        """Frame by frame: the layer's end, from what the depthwise convolution gives."""
+        x = x + self.convolution.finish(mixed)
         return self.norm(x.add(self.feed_forward_out(x), alpha=0.5))
 
     def initial_state(self, batch: int, left_frames: int | None) -> LayerState:
@@ -101,12 +118,11 @@ class ConformerLayer(nn.Module):
         valid: Bool[Tensor, "batch chunk"] | None,
     ) -> tuple[Float[Tensor, "batch chunk d_model"], LayerState]:
         """The layer over one chunk."""
-        x = x.add(self.feed_forward_in(x), alpha=0.5)
+        x = self.before_attention(x)
         attended, attention = self.attention.stream(x, state.attention, view)
-        x = x + attended
-        convolved, convolution = self.convolution.stream(x, state.convolution, valid)
-        x = x + convolved
-        return self.norm(x.add(self.feed_forward_out(x), alpha=0.5)), LayerState(attention, convolution)
+        x, gated = self.before_mixing(x, attended)
+        mixed, convolution = self.convolution.mix_chunk(gated, state.convolution, valid)
+        return self.after_mixing(x, mixed), LayerState(attention, convolution)
 
 
 class ConformerEncoder(nn.Module):

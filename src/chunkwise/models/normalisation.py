@@ -40,8 +40,8 @@ class FeatureNormalisation(nn.Module):
     Reference: "online CMVN" of Kaldi, Povey et al. 2011, with a window that never ends.
 
     >>> running = FeatureNormalisation(1, NormalisationConfig(prior_frames=1))
-    >>> running(torch.tensor([[[4.0], [4.0], [1.0]]]), torch.tensor([3])).flatten().tolist()
-    [2.0, 1.3333333730697632, -1.25]
+    >>> running(torch.tensor([[[4.0], [5.0], [7.0]]]), torch.tensor([3])).flatten().tolist()
+    [2.0, 2.0, 3.0]
     """
 
     mean: Tensor

@@ -42,12 +42,7 @@ class ChunkConvolution(nn.Module):
         self, x: Float[Tensor, "batch frames d_model"], valid: Bool[Tensor, "batch frames"], chunk_frames: int | None
     ) -> Float[Tensor, "batch frames d_model"]:
         """The module over whole utterances; what `valid` excludes is never read."""
-        beyond = self.past if chunk_frames is None else 0
-        extended = pad(self.gated(x), (0, 0, self.past, beyond))
-        extended.masked_fill_(~pad(valid, (self.past, beyond), value=True)[:, :, None], 0.0)
-        if chunk_frames is None:
-            return self.finish(depthwise(extended, self.depthwise.weight[:, 0]))
-        return self.finish(self.ahead(self.behind(extended), extended[:, self.past :], chunk_frames))
+        return self.finish(self.mix(self.gated(x), valid, chunk_frames))
 
     def initial_state(self, batch: int) -> Float[Tensor, "batch past d_model"]:
         """Silence before the first frame."""
@@ -60,12 +55,8 @@ class ChunkConvolution(nn.Module):
         valid: Bool[Tensor, "batch chunk"] | None = None,
     ) -> tuple[Float[Tensor, "batch chunk d_model"], Float[Tensor, "batch past d_model"]]:
         """One chunk; the state is the last `past` gated frames. A row's last chunk may be shorter: see `valid`."""
-        gated = self.gated(x)
-        if valid is not None:
-            gated = gated.masked_fill(~valid[:, :, None], 0.0)
-        extended = torch.cat((state, gated, torch.zeros_like(state)), dim=1)  # nothing is seen beyond the chunk
-        mixed = depthwise(extended, self.depthwise.weight[:, 0])
-        return self.finish(mixed), extended[:, x.shape[1] : x.shape[1] + self.past]
+        mixed, state = self.mix_chunk(self.gated(x), state, valid)
+        return self.finish(mixed), state
 
     def flush(
         self, state: Float[Tensor, "batch past d_model"]
@@ -73,9 +64,36 @@ class ChunkConvolution(nn.Module):
         """Nothing: a chunk's outputs are complete with the chunk."""
         return state[:, :0], state
 
-    def gated(self, x: Float[Tensor, "batch frames d_model"]) -> Float[Tensor, "batch frames d_model"]:
-        """What the depthwise convolution reads."""
-        return glu(self.gate(self.norm(x)), dim=2)
+    def gated(self, x: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
+        """What the depthwise convolution reads, frame by frame."""
+        return glu(self.gate(self.norm(x)), dim=-1)
+
+    def mix(
+        self,
+        gated: Float[Tensor, "batch frames d_model"],
+        valid: Bool[Tensor, "batch frames"],
+        chunk_frames: int | None,
+    ) -> Float[Tensor, "batch frames d_model"]:
+        """The depthwise convolution over whole utterances, without its bias."""
+        beyond = self.past if chunk_frames is None else 0
+        extended = pad(gated, (0, 0, self.past, beyond))
+        extended.masked_fill_(~pad(valid, (self.past, beyond), value=True)[:, :, None], 0.0)
+        if chunk_frames is None:
+            return depthwise(extended, self.depthwise.weight[:, 0])
+        return self.ahead(self.behind(extended), extended[:, self.past :], chunk_frames)
+
+    def mix_chunk(
+        self,
+        gated: Float[Tensor, "batch chunk d_model"],
+        state: Float[Tensor, "batch past d_model"],
+        valid: Bool[Tensor, "batch chunk"] | None,
+    ) -> tuple[Float[Tensor, "batch chunk d_model"], Float[Tensor, "batch past d_model"]]:
+        """`mix` over one chunk."""
+        if valid is not None:
+            gated = gated.masked_fill(~valid[:, :, None], 0.0)
+        extended = torch.cat((state, gated, torch.zeros_like(state)), dim=1)  # nothing is seen beyond the chunk
+        mixed = depthwise(extended, self.depthwise.weight[:, 0])
+        return mixed, extended[:, gated.shape[1] : gated.shape[1] + self.past]
 
     def behind(self, extended: Float[Tensor, "batch extended d_model"]) -> Float[Tensor, "batch frames d_model"]:
         """The kernel's taps on the frame itself and the `past` frames before it."""
@@ -98,8 +116,8 @@ class ChunkConvolution(nn.Module):
         mixed = depthwise(following, taps).reshape(len(gated), -1, gated.shape[2])
         return behind + mixed[:, :frames]
 
-    def finish(self, mixed: Float[Tensor, "batch frames d_model"]) -> Float[Tensor, "batch frames d_model"]:
-        """Bias, norm, SiLU, project."""
+    def finish(self, mixed: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
+        """Bias, norm, SiLU, project, frame by frame."""
         bias = self.depthwise.bias
         assert bias is not None
         return self.dropout(self.project(silu(self.inner_norm(mixed + bias))))

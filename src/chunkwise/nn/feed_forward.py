@@ -22,6 +22,6 @@ class FeedForward(nn.Sequential):
             nn.Dropout(dropout),
         )
 
-    def forward(self, input: Float[Tensor, "batch frames d_model"]) -> Float[Tensor, "batch frames d_model"]:
+    def forward(self, input: Float[Tensor, "*axes d_model"]) -> Float[Tensor, "*axes d_model"]:
         """One frame at a time: nothing to carry between pieces."""
         return super().forward(input)

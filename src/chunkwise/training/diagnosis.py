@@ -108,7 +108,7 @@ def examine(parts: Parts, window: Window, number: int, update: Update) -> BatchR
 def _watched(parts: Parts, window: Window, number: int, update: Update) -> tuple[list[float], Watch]:
     """The utterances' losses and what forward and backward of the unwrapped module let pass; leaves no gradients."""
     parts.objective.zero_grad(set_to_none=True)
-    with Watch(parts.objective) as watch:
+    with torch.compiler.set_stance("force_eager"), Watch(parts.objective) as watch:  # compiled modules call no hooks
         losses = batch_losses(parts.objective, parts, window, number, update.place)
         (losses.sum() * (window.share(parts.world) * update.outcome.scale)).backward()
     parts.objective.zero_grad(set_to_none=True)

@@ -53,6 +53,7 @@ class RuntimeConfig:
     threads: int | None = None  # torch threads per process; null: OMP_NUM_THREADS, else cores / processes
     device: Device = Device.auto
     timeout_s: float = 600.0  # the longest wait for another rank
+    compile: bool = False  # training steps under torch.compile
     dry_run: bool = False  # compose, validate, print what would run, exit
 
     def __post_init__(self) -> None:
@@ -146,9 +147,7 @@ class World:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if (
-            kind is None
-        ):  # a rank that fails leaves by ending: the others must not hear of it before its report is written
+        if kind is None:  # a rank that fails leaves by ending: nobody hears of it before its report is written
             self.close()
 
     def _sum(self, values: Tensor) -> Tensor:
