@@ -20,6 +20,7 @@ from torchaudio.models import Conformer as TorchaudioConformer
 
 from chunkwise.models.conformer import AttentionKind, ConformerEncoder, EncoderConfig
 from chunkwise.models.context import FULL, ChunkContext
+from chunkwise.training.compilation import compile_layers
 
 ROUNDS = 5
 D_MODEL, HEADS, FEED_FORWARD, KERNEL, LAYERS = 256, 4, 1024, 31, 3
@@ -48,6 +49,8 @@ def sides(batch: int, frames: int) -> dict[str, Callable[[], float]]:
     """Training passes per second of every encoder and context."""
     x, lengths = torch.randn(batch, frames, D_MODEL), torch.full((batch,), frames)
     rotary, relative = ours(AttentionKind.rotary), ours(AttentionKind.relative)
+    compiled = ours(AttentionKind.rotary)
+    compile_layers(compiled)
     peer, positions = speechbrain()
     other = TorchaudioConformer(D_MODEL, HEADS, FEED_FORWARD, LAYERS, KERNEL)
     chunks = DynChunkTrainConfig(chunk_size=16, left_context_size=4)
@@ -61,6 +64,7 @@ def sides(batch: int, frames: int) -> dict[str, Callable[[], float]]:
 
     passes: dict[str, Pass] = {
         "ours, full": lambda: rotary.contextualise(x, lengths, FULL)[0],
+        "ours compiled, full": lambda: compiled.contextualise(x, lengths, FULL)[0],
         "ours, 16 left 4": lambda: rotary.contextualise(x, lengths, LIMITED)[0],
         "ours, 16 left unlimited": lambda: rotary.contextualise(x, lengths, UNLIMITED)[0],
         "ours relative, full": lambda: relative.contextualise(x, lengths, FULL)[0],
@@ -90,10 +94,13 @@ def main() -> None:
             return ratio(rates, other, one)  # of times, hence the inverse of the rates
 
         peers = [times("ours, full", peer) for peer in ("SpeechBrain, full", "torchaudio, full")]
+        compiled = [times("ours compiled, full", peer) for peer in ("SpeechBrain, full", "torchaudio, full")]
         ratios = {
             "chunked left 4 / full": times("ours, 16 left 4", "ours, full"),
             "chunked left unlimited / full": times("ours, 16 left unlimited", "ours, full"),
             "full / the faster peer's full": max(peers),
+            "compiled / eager, full": times("ours compiled, full", "ours, full"),
+            "compiled: full / the faster peer's": max(compiled),
             "chunked / SpeechBrain's chunked": times("ours, 16 left 4", "SpeechBrain, 16 left 4"),
             "relative: chunked left 4 / full": times("ours relative, 16 left 4", "ours relative, full"),
             "relative: full / SpeechBrain's full": times("ours relative, full", "SpeechBrain, full"),

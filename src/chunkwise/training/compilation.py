@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from chunkwise.losses.objective import Objective
+from chunkwise.models.conformer import ConformerEncoder
 
 FRAMEWISE = ("before_attention", "before_mixing", "after_mixing")
 """The methods of an encoder layer that treat each frame alone."""
@@ -26,11 +27,16 @@ def compile_training(objective: Objective, device: torch.device) -> None:
         ValueError: nothing can be compiled on this machine.
     """
     _refuse_where_nothing_compiles(device)
-    for layer in objective.model.encoder.layers:
-        for name in FRAMEWISE:
-            setattr(layer, name, _in_training(getattr(layer, name), flat=True))
+    compile_layers(objective.model.encoder)
     joiner = objective.model.joiner
     joiner.forward = _in_training(joiner.forward, flat=False)
+
+
+def compile_layers(encoder: ConformerEncoder) -> None:
+    """Compile what the encoder's layers do frame by frame."""
+    for layer in encoder.layers:
+        for name in FRAMEWISE:
+            setattr(layer, name, _in_training(getattr(layer, name), flat=True))
 
 
 def _in_training(method: Callable[..., Tensor | tuple[Tensor, ...]], flat: bool) -> Callable[..., Any]:
