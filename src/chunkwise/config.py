@@ -21,11 +21,11 @@ from chunkwise.models.joiner import JoinerConfig
 from chunkwise.models.normalisation import NormalisationConfig
 from chunkwise.models.predictor import PredictorConfig
 from chunkwise.text.tokenizer import TokenizerConfig
-from chunkwise.training.distributed import RuntimeConfig
 from chunkwise.training.log import LoggerConfig
 from chunkwise.training.loop import TrainingConfig
 from chunkwise.training.optimizer import OptimizerConfig, ScheduleConfig
 from chunkwise.training.precision import PrecisionConfig
+from chunkwise.training.runtime import RuntimeConfig
 
 Config = TypeVar("Config")
 

@@ -1,9 +1,10 @@
 """The console scripts, as a user calls them.
 
-Most of a short command's time goes into its imports, so commands start as forks of one server that has done them. A
+Most of a short command's time goes into its imports, so commands start as forks of the server that has done them. A
 command with an environment of its own is a new interpreter, as the libraries read theirs when they are imported.
 """
 
+import importlib
 import multiprocessing
 import os
 import subprocess
@@ -13,12 +14,7 @@ import traceback
 from pathlib import Path
 
 TIMEOUT_S = 180
-SCRIPTS = ("prepare", "train", "evaluate", "stream", "dependencies")
 UNWANTED = ("WANDB_API_KEY", "HYDRA_FULL_ERROR")
-
-os.environ["OMP_NUM_THREADS"] = "1"
-_server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload([f"chunkwise.cli.{name}" for name in SCRIPTS])
 
 
 def command(
@@ -33,7 +29,8 @@ def command(
         )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         printed = [Path(folder, stream) for stream in ("stdout", "stderr")]
-        process = _server.Process(target=_script, args=(name, arguments, cwd or Path.cwd(), printed))
+        forks = multiprocessing.get_context("forkserver")
+        process = forks.Process(target=_script, args=(name, arguments, cwd or Path.cwd(), printed))
         process.start()
         process.join(TIMEOUT_S)
         if process.exitcode is None:
@@ -55,7 +52,7 @@ def _script(name: str, arguments: tuple[str, ...], cwd: Path, printed: list[Path
     os.chdir(cwd)
     sys.argv = [f"chunkwise-{name}", *arguments]
     try:
-        sys.modules[f"chunkwise.cli.{name}"].main()
+        importlib.import_module(f"chunkwise.cli.{name}").main()
     except Exception:
         traceback.print_exc()
         raise SystemExit(1) from None

@@ -1,14 +1,18 @@
 """One process is a world; several are found or launched, agree on sums, and end together."""
 
+import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
-from training_workers import collectives, environment, fail
+from training_workers import collectives, environment, fail, idle
 
-from chunkwise.training.distributed import Device, RankError, RuntimeConfig, launch, open_world
+from chunkwise.training.distributed import RankError, launch, open_world
+from chunkwise.training.runtime import Device, RuntimeConfig
 
 TWO = RuntimeConfig(processes=2, threads=1, device=Device.cpu, timeout_s=60.0)
 ALONE = RuntimeConfig(threads=1, device=Device.cpu)
@@ -63,10 +67,35 @@ def test_one_failure_ends_all_and_names_the_rank(kind: str, sentence: str) -> No
     assert time.monotonic() - began < 45
 
 
+def test_each_launch_sees_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHUNKWISE_JOB", "1")
+    monkeypatch.setenv("RANK", "7")  # a left-over
+    assert launch(TWO, environment, "CHUNKWISE_JOB", "RANK") == ["1", "0"]
+    monkeypatch.delenv("CHUNKWISE_JOB")
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert launch(TWO, environment, "CHUNKWISE_JOB", "OMP_NUM_THREADS") == [None, "1"]
+
+
+def test_the_ranks_end_with_a_killed_launcher(tmp_path: Path) -> None:
+    launcher = multiprocessing.get_context("forkserver").Process(target=launch, args=(TWO, idle, tmp_path))
+    launcher.start()
+    _until(lambda: all((tmp_path / rank).exists() and (tmp_path / rank).read_text() for rank in "01"))
+    launcher.kill()
+    ranks = [int((tmp_path / rank).read_text()) for rank in "01"]
+    _until(lambda: not any(Path("/proc", str(pid)).exists() for pid in ranks))
+
+
+def _until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
 def test_inside_torchrun_nothing_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    assert launch(TWO, environment) == "3"
+    assert launch(TWO, environment, "RANK") == ["3"]
 
 
 def test_leftovers_of_a_group_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,10 @@ import pytest
 import torch
 from tiny import FORGIVING, FP16, run, tiny_objective, tiny_parts
 
-from chunkwise.training.distributed import Device, RuntimeConfig, open_world
+from chunkwise.training.distributed import open_world
 from chunkwise.training.loop import TrainingConfig
 from chunkwise.training.precision import PrecisionConfig, PrecisionKind
+from chunkwise.training.runtime import Device, RuntimeConfig
 
 KINDS = [FORGIVING, PrecisionConfig(kind=PrecisionKind.bf16, patience=4), FP16]
 

@@ -22,7 +22,7 @@ from chunkwise.models.transducer import Transducer, TransducerConfig
 from chunkwise.training.checkpoint import CheckpointFolder, load_newest, restore_training
 from chunkwise.training.console import Console
 from chunkwise.training.dashboard import NoDashboard
-from chunkwise.training.distributed import Device, RuntimeConfig, World, open_world
+from chunkwise.training.distributed import World, open_world
 from chunkwise.training.log import METRICS, RunLog, take_back
 from chunkwise.training.loop import Outputs, TrainingConfig, train
 from chunkwise.training.optimizer import OptimizerConfig, ScheduleConfig, build_optimizer, learning_rate
@@ -33,6 +33,7 @@ from chunkwise.training.precision import (
     PrecisionConfig,
     PrecisionKind,
 )
+from chunkwise.training.runtime import Device, RuntimeConfig
 from chunkwise.training.state import TrainState, Validation
 from chunkwise.training.step import Parts
 

@@ -3,12 +3,14 @@
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from chunkwise.training.distributed import RuntimeConfig, open_world
+from chunkwise.training.distributed import open_world
+from chunkwise.training.runtime import RuntimeConfig
 
 
 def collectives(config: RuntimeConfig) -> dict[str, Any]:
@@ -35,8 +37,13 @@ def collectives(config: RuntimeConfig) -> dict[str, Any]:
         }
 
 
-def environment() -> str | None:
-    return os.environ.get("RANK")
+def environment(*names: str) -> list[str | None]:
+    return [os.environ.get(name) for name in names]
+
+
+def idle(folder: Path) -> None:
+    Path(folder, os.environ["RANK"]).write_text(str(os.getpid()), encoding="utf-8")
+    time.sleep(120)
 
 
 def fail(config: RuntimeConfig, kind: str) -> None:

@@ -5,10 +5,13 @@ A `World` of one process behaves like a larger one, so nobody else asks how many
 
 import json
 import logging
+import multiprocessing
+import multiprocessing.connection
 import os
 import pickle
 import signal
 import tempfile
+import threading
 import time
 import traceback
 import uuid
@@ -16,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -29,41 +31,16 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.nn.parallel import DistributedDataParallel
 
-from chunkwise.training.place import Place, found_place
+from chunkwise.training.place import GROUP_VARIABLE, found_place
+from chunkwise.training.runtime import RuntimeConfig, chosen_device, threads_per_process
 
 Result = TypeVar("Result")
 
 USER_ERRORS = (ValueError, OSError)
 """Exceptions whose sentence is enough; of any other kind the user also needs the traceback."""
 
-
-class Device(StrEnum):
-    """Where tensors live; `auto` takes CUDA where there is one."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeConfig:
-    """Processes, threads and the device."""
-
-    processes: int = 1  # workers that a plainly started command launches on this machine
-    threads: int | None = None  # torch threads per process; null: OMP_NUM_THREADS, else cores / processes
-    device: Device = Device.auto
-    timeout_s: float = 600.0  # the longest wait for another rank
-    compile: bool = False  # training steps under torch.compile
-    dry_run: bool = False  # compose, validate, print what would run, exit
-
-    def __post_init__(self) -> None:
-        """Refuse a group that cannot be formed."""
-        if self.processes < 1:
-            raise ValueError(f"runtime.processes={self.processes} must be at least 1; try 1 or 2")
-        if self.threads is not None and self.threads < 1:
-            raise ValueError(f"runtime.threads={self.threads} must be at least 1; try null")
-        if self.timeout_s <= 0:
-            raise ValueError(f"runtime.timeout_s={self.timeout_s} must be positive; try 600")
+FIRST_STEP = "torch._dynamo"
+"""What torch imports, for two seconds, when an optimizer takes its first step."""
 
 
 class RankError(RuntimeError):
@@ -159,8 +136,8 @@ class World:
 def open_world(config: RuntimeConfig) -> World:
     """This process's place in the group that torchrun, Slurm or `launch` made, or a world of its own."""
     place = found_place()
-    torch.set_num_threads(_threads(config, place.local_size))
-    device = _device(config, place)
+    torch.set_num_threads(threads_per_process(config, place.local_size))
+    device = chosen_device(config, place)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if place.size > 1:
@@ -178,11 +155,16 @@ def launch(config: RuntimeConfig, function: Callable[..., Result], *args: Any) -
     """Run `function(*args)` in `runtime.processes` new processes, and return what rank 0 returned.
 
     The function opens its world itself. With one process, and inside torchrun or a Slurm step, it is called right
-    here. The first failure ends all workers and is raised as one `RankError`.
+    here. The first failure ends all workers and is raised as one `RankError`; they also end when this process does.
+
+    The workers are forks of one server, which has imported the function's module once for all of them and for the
+    launches that follow.
     """
     if config.processes == 1 or found_place().size > 1:
         return function(*args)
     _check_pickles(function, args)
+    # heard only before the first launch
+    multiprocessing.set_forkserver_preload([__name__, function.__module__, FIRST_STEP])
     with tempfile.TemporaryDirectory(prefix="chunkwise-launch-") as reports, _untouched_process(config):
         workers = LaunchConfig(
             min_nodes=1,
@@ -192,11 +174,12 @@ def launch(config: RuntimeConfig, function: Callable[..., Result], *args: Any) -
             rdzv_backend="c10d",
             rdzv_endpoint="localhost:0",  # port 0: the system picks a free one
             max_restarts=0,
+            start_method="forkserver",
             logs_specs=DefaultLogsSpecs(log_dir=reports),
             shutdown_timeout=10,
         )
         try:
-            results = elastic_launch(workers, _worker)(function, args, reports)
+            results = elastic_launch(workers, _worker)(function, args, reports, dict(os.environ))
         except ChildFailedError as failure:
             raise _first_failure(failure, Path(reports), config.processes) from None
         except SignalException as stop:
@@ -206,8 +189,14 @@ def launch(config: RuntimeConfig, function: Callable[..., Result], *args: Any) -
     return results[0]
 
 
-def _worker(function: Callable[..., Result], args: tuple[Any, ...], reports: str) -> Result:
+def _worker(
+    function: Callable[..., Result], args: tuple[Any, ...], reports: str, environment: dict[str, str]
+) -> Result:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is the parent's to report
+    threading.Thread(target=_end_with_the_launcher, daemon=True).start()
+    of_the_group = {name: value for name, value in os.environ.items() if GROUP_VARIABLE.fullmatch(name)}
+    os.environ.clear()  # what the server was started with may be out of date
+    os.environ.update(environment | of_the_group)
     try:
         return function(*args)
     except Exception as error:
@@ -223,6 +212,14 @@ def _worker(function: Callable[..., Result], args: tuple[Any, ...], reports: str
         if isinstance(error, RuntimeError):
             time.sleep(1)  # it may only have lost contact: let the launcher meet the cause first, and end this process
         raise
+
+
+def _end_with_the_launcher() -> None:
+    """Send this process SIGTERM when the one that launched it is gone, even if it was killed."""
+    launcher = multiprocessing.parent_process()
+    if launcher is not None:
+        multiprocessing.connection.wait([launcher.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _first_failure(failure: ChildFailedError, reports: Path, size: int) -> RankError:
@@ -266,7 +263,8 @@ def _untouched_process(config: RuntimeConfig) -> Iterator[None]:
     logger = logging.getLogger("torch.distributed.elastic")
     level = logger.level
     logger.setLevel(logging.CRITICAL)  # failures are told once, by RankError
-    os.environ["OMP_NUM_THREADS"] = str(_threads(config, config.processes))  # read when a worker loads its libraries
+    # read where the workers' libraries are loaded
+    os.environ["OMP_NUM_THREADS"] = str(threads_per_process(config, config.processes))
     try:
         yield
     finally:
@@ -276,24 +274,3 @@ def _untouched_process(config: RuntimeConfig) -> Iterator[None]:
                 signal.signal(number, handler)
         os.environ.clear()
         os.environ.update(environment)
-
-
-def _threads(config: RuntimeConfig, processes: int) -> int:
-    if config.threads is not None:
-        return config.threads
-    if os.environ.get("OMP_NUM_THREADS", "").isdigit():
-        return max(1, int(os.environ["OMP_NUM_THREADS"]))
-    return max(1, len(os.sched_getaffinity(0)) // processes)
-
-
-def _device(config: RuntimeConfig, place: Place) -> torch.device:
-    if config.device is Device.cpu or (config.device is Device.auto and not torch.cuda.is_available()):
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        raise ValueError("runtime.device=cuda, but torch sees no CUDA device; try runtime.device=cpu")
-    if place.local_rank >= torch.cuda.device_count():
-        raise ValueError(
-            f"runtime.processes={place.local_size} needs as many CUDA devices, but torch sees "
-            f"{torch.cuda.device_count()}; try runtime.processes={torch.cuda.device_count()} or runtime.device=cpu"
-        )
-    return torch.device("cuda", place.local_rank)

@@ -4,6 +4,9 @@ import os
 import re
 from dataclasses import dataclass
 
+GROUP_VARIABLE = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+")
+"""The names of the variables by which a launcher gives each process its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
