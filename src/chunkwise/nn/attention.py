@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from chunkwise.nn.blocks import Blocks
 from chunkwise.nn.layer_norm import LayerNorm
+from chunkwise.nn.linear import Linear
 from chunkwise.typing import Window
 
 
@@ -69,8 +70,8 @@ class SelfAttention(nn.Module):
         self.head_dim = d_model // num_heads
         self.dropout = dropout
         self.norm = LayerNorm(d_model)
-        self.project_in = nn.Linear(d_model, 3 * d_model)
-        self.project_out = nn.Linear(d_model, d_model)
+        self.project_in = Linear(d_model, 3 * d_model)
+        self.project_out = Linear(d_model, d_model)
 
     @staticmethod
     def window(chunk_frames: int | None, left_frames: int | None) -> Window:
@@ -177,7 +178,7 @@ class RelativeAttention(SelfAttention):
 
     def __init__(self, d_model: int, num_heads: int, dropout: float) -> None:
         super().__init__(d_model, num_heads, dropout)
-        self.project_distance = nn.Linear(d_model, d_model, bias=False)
+        self.project_distance = Linear(d_model, d_model, bias=False)
         self.content_bias = nn.Parameter(torch.zeros(num_heads, 1, self.head_dim))
         self.distance_bias = nn.Parameter(torch.zeros(num_heads, 1, self.head_dim))
 

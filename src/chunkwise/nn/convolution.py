@@ -7,6 +7,7 @@ from torch.nn.functional import glu, pad, silu
 
 from chunkwise.nn.depthwise import depthwise
 from chunkwise.nn.layer_norm import LayerNorm
+from chunkwise.nn.linear import Linear
 from chunkwise.typing import Window
 
 
@@ -28,10 +29,10 @@ class ChunkConvolution(nn.Module):
         super().__init__()
         self.past = (kernel_size - 1) // 2
         self.norm = LayerNorm(d_model)
-        self.gate = nn.Linear(d_model, 2 * d_model)
+        self.gate = Linear(d_model, 2 * d_model)
         self.depthwise = nn.Conv1d(d_model, d_model, kernel_size, groups=d_model)
         self.inner_norm = LayerNorm(d_model)
-        self.project = nn.Linear(d_model, d_model)
+        self.project = Linear(d_model, d_model)
         self.dropout = nn.Dropout(dropout)
 
     def window(self, chunk_frames: int | None) -> Window:
