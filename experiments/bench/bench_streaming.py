@@ -18,6 +18,7 @@ from torch import Tensor
 from chunkwise.models.conformer import ConformerEncoder, EncoderConfig
 from chunkwise.models.context import ChunkContext
 from chunkwise.models.encoder_state import EncoderState
+from chunkwise.nn.linear import pack_weights
 
 ROUNDS = 5
 CHUNK, LEFT, STREAMS = 16, 4, 16
@@ -33,6 +34,7 @@ class Ours:
 
     def __init__(self) -> None:
         self.encoder = ConformerEncoder(EncoderConfig(dropout=0.0), num_mels=80).eval()
+        pack_weights(self.encoder)
 
     def run(self, chunks: list[Tensor]) -> set[int]:
         """Every chunk; how many bytes the stream held after one."""

@@ -18,6 +18,7 @@ from chunkwise.data.statistics import Moments, feature_moments
 from chunkwise.decoding.search import DecodingConfig, build_search
 from chunkwise.evaluation.recogniser import Recogniser
 from chunkwise.models.transducer import Transducer, TransducerConfig
+from chunkwise.nn.linear import pack_weights
 from chunkwise.text.tokenizer import Tokenizer
 from chunkwise.training.checkpoint import Checkpoint, find_checkpoint, load_checkpoint, restore_model
 from chunkwise.training.distributed import World
@@ -88,6 +89,7 @@ def load_recogniser(
     model = build_model(config, tokenizer.vocab_size)
     restore_model(model, checkpoint)
     model = model.to(device).eval()
+    pack_weights(model)
     return Recogniser(model, Fbank(config.features).to(device).eval(), tokenizer, build_search(decoding, model))
 
 
