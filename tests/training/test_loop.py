@@ -1,7 +1,9 @@
 """The loop: what it repeats, resumes, drops, keeps and stops at."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,13 +26,15 @@ from tiny import (
 from torch import Tensor
 
 from chunkwise.data.samplers import Position
+from chunkwise.evaluation.recogniser import inference
+from chunkwise.models.context import FULL
 from chunkwise.training.checkpoint import CheckpointFolder, load_checkpoint
 from chunkwise.training.console import Console
 from chunkwise.training.dashboard import NoDashboard
 from chunkwise.training.distributed import launch, open_world
 from chunkwise.training.log import RunLog
 from chunkwise.training.loop import Outputs, TrainingConfig, train
-from chunkwise.training.state import TrainState
+from chunkwise.training.state import TrainState, Validation
 
 TWELVE = TrainingConfig(max_steps=12, accumulate=2, validate_every=4, save_every=4)
 
@@ -177,6 +181,24 @@ def test_best_is_the_best_by_validation_and_last_is_the_last(tmp_path: Path) -> 
     assert state.best is not None
     assert (state.best.wer, state.best_step) == (0.1, 4)
     assert [r["validation_wer"] for r in records(tmp_path) if "validation_wer" in r] == [0.1, 0.2, 0.3]
+
+
+def test_every_validation_sees_the_weights_of_its_step(tmp_path: Path) -> None:
+    parts, seen = tiny_parts(open_world(ALONE), max_steps=12), list[Tensor]()
+    encoder = parts.objective.model.encoder
+    x, lengths = torch.randn(2, 9, encoder.d_model), torch.tensor([9, 6])
+
+    def validate() -> Validation:
+        with inference(parts.objective):
+            encoded, _ = encoder.contextualise(x, lengths, FULL)
+            seen.append(encoded)
+            copied, _ = deepcopy(encoder).contextualise(x, lengths, FULL)
+        torch.testing.assert_close(encoded, copied, rtol=0, atol=0)
+        return Validation(wer=1.0, loss=1.0)
+
+    run(tmp_path, TWELVE, parts=parts, validate=validate)
+    assert len(seen) == 3
+    assert not any(torch.equal(one, other) for one, other in pairwise(seen))
 
 
 def test_training_time_ends_a_run_and_is_counted_over_resumes(tmp_path: Path) -> None:

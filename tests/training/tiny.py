@@ -146,6 +146,7 @@ def run(
     resume: bool = False,
     dropout: float = 0.0,
     bad: frozenset[int] = frozenset(),
+    validate: Callable[[], Validation] | None = None,
 ) -> tuple[TrainState, dict[str, Tensor]]:
     """Train in `folder`; the state and the weights at the end."""
     world = world or open_world(ALONE)
@@ -162,7 +163,7 @@ def run(
         state, _ = restore_training(checkpoint, parts.objective, parts.optimizer, parts.precision, world.size)
         take_back(folder / METRICS, state.step)
     batches = poisoned(stream(state.position, world), set(bad))
-    state = train(config, parts, batches, worsening(), Outputs(log, checkpoints), state)
+    state = train(config, parts, batches, validate or worsening(), Outputs(log, checkpoints), state)
     return state, parts.objective.state_dict()
 
 
