@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from chunkwise.training.distributed import FIRST_STEP
+from chunkwise.training.launching import FIRST_STEP
 
 os.environ["OMP_NUM_THREADS"] = "1"  # the tests' tensors are small, and tests may run side by side
 torch.set_num_threads(1)

@@ -100,6 +100,14 @@ class World(Protocol):
         """All ranks' texts in rank order, on rank 0; `None` elsewhere."""
         ...
 
-    def barrier(self) -> None:
-        """Wait, with an end, until every rank is here."""
+    def share_text(self, text: str) -> str:
+        """Rank 0's text, on every rank."""
+        ...
+
+    def sign(self, doing: str) -> None:
+        """Say what this rank does from now on; who waits for it hears this: `decoding batch 3 of 7`."""
+        ...
+
+    def barrier(self, purpose: str) -> None:
+        """Wait, with an end, until every rank is here; the purpose is what those who wait are said to do."""
         ...

@@ -126,7 +126,15 @@ class ThreadWorld:
         everything = self.meeting.exchange(self.rank, list(texts))
         return [text for part in everything if isinstance(part, list) for text in part] if self.is_main else None
 
-    def barrier(self) -> None:
+    def share_text(self, text: str) -> str:
+        shared = self.meeting.exchange(self.rank, text)[0]
+        assert isinstance(shared, str)
+        return shared
+
+    def sign(self, doing: str) -> None:
+        """Nobody asks a thread."""
+
+    def barrier(self, purpose: str) -> None:
         self.meeting.exchange(self.rank, None)
 
 

@@ -14,9 +14,11 @@ from torch import Tensor
 from chunkwise.losses.objective import LossConfig, Objective
 from chunkwise.nn.attention import RotaryAttention, SelfAttention
 from chunkwise.training.diagnosis import OVERFLOW
-from chunkwise.training.distributed import RankError, launch, open_world
+from chunkwise.training.distributed import open_world
+from chunkwise.training.launching import launch
 from chunkwise.training.loop import TrainingConfig
 from chunkwise.training.precision import GradScalerConfig, PrecisionConfig, PrecisionKind
+from chunkwise.training.roll_call import RankError
 from chunkwise.training.step import Window
 
 SHORT = TrainingConfig(max_steps=6, validate_every=0)

@@ -5,13 +5,16 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from training_workers import collectives, environment, fail, idle
+from training_workers import collectives, environment, fail, gather_long, idle, meet, run_group
 
-from chunkwise.training.distributed import RankError, launch, open_world
+from chunkwise.training.distributed import open_world
+from chunkwise.training.launching import launch
+from chunkwise.training.roll_call import RankError
 from chunkwise.training.runtime import Device, RuntimeConfig
 
 TWO = RuntimeConfig(processes=2, threads=1, device=Device.cpu, timeout_s=60.0)
@@ -26,7 +29,7 @@ def test_one_process_is_a_world() -> None:
         assert world.gather_texts(["a", "b"]) == ["a", "b"]
         module = torch.nn.Linear(1, 1)
         assert world.wrap(module) is module
-        world.barrier()
+        world.barrier("leaving")
 
 
 def test_sums_leave_the_callers_tensor_alone() -> None:
@@ -65,6 +68,35 @@ def test_one_failure_ends_all_and_names_the_rank(kind: str, sentence: str) -> No
     assert caught.value.rank == 1
     assert hasattr(caught.value, "__notes__") == (kind == "bug")
     assert time.monotonic() - began < 45
+
+
+@pytest.mark.parametrize("culprit", [0, 1])
+@pytest.mark.parametrize("fault", ["dies", "stops"])
+def test_a_rank_that_is_gone_is_named_by_the_others(tmp_path: Path, fault: str, culprit: int) -> None:
+    config = replace(TWO, timeout_s=4.0)
+    codes = run_group(3, meet, config, tmp_path, fault, culprit, lost=culprit)
+    others = [rank for rank in range(3) if rank != culprit]
+    assert [codes[rank] for rank in others] == [0, 0]
+    for rank in others:
+        told = (tmp_path / f"{rank}.txt").read_text(encoding="utf-8")
+        assert told.startswith(f"rank {culprit} of 3 "), told
+        assert culprit == 0 or "(decoding batch 3 of 7) has ended or hangs" in told, told
+
+
+def test_a_slow_rank_is_waited_for_and_named_meanwhile(tmp_path: Path) -> None:
+    config = replace(TWO, timeout_s=8.0)
+    assert run_group(3, meet, config, tmp_path, "dawdles", 1) == [0, 0, 0]
+    assert [(tmp_path / f"{rank}.txt").read_text(encoding="utf-8") for rank in range(3)] == ["met"] * 3
+    told = [(tmp_path / f"{rank}.err").read_text(encoding="utf-8") for rank in range(3)]
+    assert "(adding up the errors) for rank 1 of 3 (decoding batch 3 of 7)" in told[0]
+    assert told[1:] == ["", ""]
+
+
+def test_gathered_texts_take_at_most_twice_their_size() -> None:
+    memory = launch(TWO, gather_long, TWO, 400_000)
+    assert memory is not None
+    assert memory["payload"] == 200 * 400_000
+    assert memory["risen"] <= 2 * memory["payload"], memory
 
 
 def test_each_launch_sees_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:

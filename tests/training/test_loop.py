@@ -31,7 +31,8 @@ from chunkwise.models.context import FULL
 from chunkwise.training.checkpoint import CheckpointFolder, load_checkpoint
 from chunkwise.training.console import Console
 from chunkwise.training.dashboard import NoDashboard
-from chunkwise.training.distributed import launch, open_world
+from chunkwise.training.distributed import open_world
+from chunkwise.training.launching import launch
 from chunkwise.training.log import RunLog
 from chunkwise.training.loop import Outputs, TrainingConfig, train
 from chunkwise.training.state import TrainState, Validation

@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from chunkwise.config import COMMANDS, conf_dir, read, register, to_yaml
 from chunkwise.models.context import ChunkContext
 from chunkwise.training.checkpoint import find_checkpoint
-from chunkwise.training.distributed import RankError
+from chunkwise.training.roll_call import RankError
 
 USER_ERRORS = (ValueError, OSError, RankError, HydraException, OmegaConfBaseException)
 FULL_ERRORS = os.environ.get("HYDRA_FULL_ERROR") == "1"

@@ -29,12 +29,13 @@ STATISTICS_UTTERANCES = 1000
 
 def shared_corpus(config: DataConfig, world: World) -> PreparedCorpus:
     """The corpus, prepared by rank 0 and then read by all."""
+    world.sign("preparing the corpus")
     if world.is_main:
         corpus = prepare_corpus(config)
         print(describe_corpus(corpus), flush=True)
-        world.barrier()
+        world.barrier("reading the corpus")
         return corpus
-    world.barrier()
+    world.barrier("reading the corpus")
     return prepare_corpus(config)
 
 

@@ -13,7 +13,8 @@ from chunkwise.evaluation.results import write_evaluation
 from chunkwise.evaluation.streamed import describe_streams, show_latency
 from chunkwise.evaluation.tables import show_rate
 from chunkwise.models.context import fixed_context
-from chunkwise.training.distributed import launch, open_world
+from chunkwise.training.distributed import open_world
+from chunkwise.training.launching import launch
 
 
 def run(config: EvaluateConfig, folder: Path, command: str) -> None:

@@ -100,7 +100,7 @@ def shared_tokenizer(
     path = folder / "tokenizer.model"
     if world.is_main:
         train_tokenizer(map(transcript, cuts), config.tokenizer, path)
-    world.barrier()
+    world.barrier("making the tokenizer")
     return Tokenizer.load(path)
 
 

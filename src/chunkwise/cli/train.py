@@ -7,7 +7,7 @@ from chunkwise.cli.rank import train_on_rank
 from chunkwise.config import TrainConfig
 from chunkwise.losses.backend import refuse_missing_k2
 from chunkwise.training.checkpoint import LAST, PREVIOUS
-from chunkwise.training.distributed import launch
+from chunkwise.training.launching import launch
 
 
 def run(config: TrainConfig, folder: Path, command: str) -> None:

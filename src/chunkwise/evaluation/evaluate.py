@@ -137,11 +137,11 @@ def _deal(cuts: CutSet, config: EvalConfig, world: World) -> list[CutSet]:
 
 
 def _fail_together(failures: list[ValueError], world: World) -> None:
-    """Raise on every rank where one has failed, so that none waits for it; rank 0 names what failed."""
+    """Raise the same sentence on every rank where one has failed, so that none waits for it."""
     count = int(world.sum_counts(torch.tensor([len(failures)], dtype=torch.int64, device=world.device)))
     if count:
-        mine = [str(failure) for failure in failures]
-        message = "; ".join(world.gather_texts(mine) or mine) or f"{count} ranks failed; rank 0 says why"
+        told = world.gather_texts([str(failure) for failure in failures])
+        message = world.share_text("; ".join(told or []))
         raise ValueError(message) from (failures[0] if failures else None)
 
 

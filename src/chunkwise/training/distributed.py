@@ -1,54 +1,29 @@
-"""The process group, and how a plainly started command gets one: the only module that knows `torch.distributed`.
+"""The process group, and the gathering of metrics over it: the only module that knows torch's collectives.
 
-A `World` of one process behaves like a larger one, so nobody else asks how many processes there are.
+A `World` of one process behaves like a larger one, so nobody else asks how many processes there are. Every wait for
+another rank ends within `runtime.timeout_s`, and is told while it lasts and when it fails, by the late rank's name.
 """
 
 import json
-import logging
-import multiprocessing
-import multiprocessing.connection
-import os
-import pickle
-import signal
-import tempfile
-import threading
-import time
-import traceback
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, distributed, nn
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from chunkwise.training.place import GROUP_VARIABLE, found_place
+from chunkwise.training.place import Place, found_place
+from chunkwise.training.roll_call import RollCall
 from chunkwise.training.runtime import RuntimeConfig, chosen_device, threads_per_process
 
-Result = TypeVar("Result")
-
-USER_ERRORS = (ValueError, OSError)
-"""Exceptions whose sentence is enough; of any other kind the user also needs the traceback."""
-
-FIRST_STEP = "torch._dynamo"
-"""What torch imports, for two seconds, when an optimizer takes its first step."""
-
-
-class RankError(RuntimeError):
-    """One worker's failure, as a sentence that names its rank; a programming error has its traceback as a note."""
-
-    def __init__(self, message: str, rank: int) -> None:
-        super().__init__(message)
-        self.rank = rank
+PACKET_CHARACTERS = 2**20
+"""About how much text is sent at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +33,7 @@ class World:
     rank: int
     size: int
     device: torch.device
+    roll: RollCall | None = None  # of more than one
 
     @property
     def is_main(self) -> bool:
@@ -73,33 +49,67 @@ class World:
         return self._sum(values.to(torch.float64, copy=True))
 
     def gather_ragged(self, rows: Tensor) -> list[Tensor] | None:
-        """Every rank's tensor, on rank 0; their first dimensions may differ. `None` on the other ranks."""
+        """Every rank's tensor, on rank 0; their first dimensions may differ. `None` on the other ranks.
+
+        Rank 0 receives each rank's rows into a tensor of their size: nothing is padded, and nobody else gets a copy.
+        """
         if self.size == 1:
             return [rows]
         here = torch.zeros(self.size, dtype=torch.int64)
         here[self.rank] = len(rows)
         lengths = self._sum(here).tolist()
-        padded = rows.new_zeros(max(lengths), *rows.shape[1:])
-        padded[: len(rows)] = rows
-        received = [torch.empty_like(padded) for _ in lengths] if self.is_main else None
-        distributed.gather(padded, received, dst=0)
-        return None if received is None else [part[:length] for part, length in zip(received, lengths, strict=True)]
+        with self._meeting():
+            if not self.is_main:
+                distributed.send(rows.contiguous(), dst=0)
+                return None
+            parts = [rows, *(rows.new_empty(length, *rows.shape[1:]) for length in lengths[1:])]
+            for rank in range(1, self.size):
+                distributed.recv(parts[rank], src=rank)
+        return parts
 
     def gather_texts(self, texts: Sequence[str]) -> list[str] | None:
-        """All ranks' texts in rank order, on rank 0; `None` elsewhere."""
-        encoded = torch.frombuffer(bytearray(json.dumps(list(texts)).encode()), dtype=torch.uint8)
-        parts = self.gather_ragged(encoded)
-        return None if parts is None else [text for part in parts for text in json.loads(bytes(part.tolist()))]
+        """All ranks' texts in rank order, on rank 0; `None` elsewhere.
+
+        They travel in packets, so that beside the texts themselves rank 0 never holds more than a packet.
+        """
+        if self.size == 1:
+            return list(texts)
+        packets = list(_packets(texts))
+        here = torch.zeros(self.size, dtype=torch.int64)
+        here[self.rank] = len(packets)
+        counts = self._sum(here).tolist()
+        gathered = list(texts)
+        with self._meeting():
+            if not self.is_main:
+                for packet in packets:
+                    _send_text(json.dumps(packet, ensure_ascii=False))
+                return None
+            for rank in range(1, self.size):
+                for _ in range(counts[rank]):
+                    gathered += json.loads(_receive_text(rank))
+        return gathered
 
     def share_text(self, text: str) -> str:
         """Rank 0's text, on every rank."""
-        encoded = torch.tensor(list(text.encode()) if self.is_main else [], dtype=torch.int64)
-        size = int(self._sum(torch.tensor([len(encoded)])))
-        shared = self._sum(torch.cat((encoded, encoded.new_zeros(size - len(encoded)))))
-        return bytes(shared.tolist()).decode()
+        if self.size == 1:
+            return text
+        encoded = _encode(text)
+        length = torch.tensor([len(encoded)])
+        with self._meeting():
+            distributed.broadcast(length, src=0)
+            if not self.is_main:
+                encoded = torch.empty(int(length), dtype=torch.uint8)
+            distributed.broadcast(encoded, src=0)
+        return _decode(encoded)
 
-    def barrier(self) -> None:
-        """Wait, with an end, until every rank is here."""
+    def sign(self, doing: str) -> None:
+        """Say what this rank does from now on; who waits for it hears this: `decoding batch 3 of 7`."""
+        if self.roll is not None:
+            self.roll.sign(doing)
+
+    def barrier(self, purpose: str) -> None:
+        """Wait, with an end, until every rank is here; the purpose is what those who wait are said to do."""
+        self.sign(purpose)
         self._sum(torch.zeros(1, dtype=torch.int64))
 
     def wrap(self, module: nn.Module) -> nn.Module:
@@ -111,10 +121,14 @@ class World:
 
     def accumulating(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
         """Around forward and backward of one micro-batch: only the window's last one exchanges gradients."""
-        return nullcontext() if last or not isinstance(module, DistributedDataParallel) else module.no_sync()
+        if not isinstance(module, DistributedDataParallel):
+            return nullcontext()
+        return self._meeting() if last else module.no_sync()
 
     def close(self) -> None:
         """Leave the group."""
+        if self.roll is not None:
+            self.roll.close()
         if self.size > 1 and distributed.is_initialized():
             distributed.destroy_process_group()
 
@@ -129,8 +143,66 @@ class World:
 
     def _sum(self, values: Tensor) -> Tensor:
         if self.size > 1:
-            distributed.all_reduce(values)
+            with self._meeting():
+                distributed.all_reduce(values)
+                if values.is_cuda:
+                    torch.cuda.synchronize()  # here is where the others are waited for, and nowhere unnamed
         return values
+
+    def _meeting(self) -> AbstractContextManager[None]:
+        """Around what all ranks do together."""
+        return nullcontext() if self.roll is None else _meeting(self.roll)
+
+
+@contextmanager
+def _meeting(roll: RollCall) -> Iterator[None]:
+    """A meeting of all ranks: a long wait for one is told, and a lost connection is raised by the lost rank's name."""
+    roll.begin_meeting()
+    try:
+        yield
+    except RuntimeError as error:
+        if not _lost_contact(error) or (absence := roll.absence()) is None:
+            raise
+        raise absence from error
+    finally:
+        roll.end_meeting()
+
+
+def _lost_contact(error: RuntimeError) -> bool:
+    """Whether an error is about the connection: gloo has no exceptions of its own, but names its source files."""
+    return isinstance(error, distributed.DistError) or "gloo" in str(error)
+
+
+def _packets(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts in order, in parts of about `PACKET_CHARACTERS`."""
+    start, size = 0, 0
+    for end, text in enumerate(texts, start=1):
+        size += len(text)
+        if size >= PACKET_CHARACTERS or end == len(texts):
+            yield texts[start:end]
+            start, size = end, 0
+
+
+def _send_text(text: str) -> None:
+    encoded = _encode(text)
+    distributed.send(torch.tensor([len(encoded)]), dst=0)
+    distributed.send(encoded, dst=0)
+
+
+def _receive_text(rank: int) -> str:
+    length = torch.empty(1, dtype=torch.int64)
+    distributed.recv(length, src=rank)
+    encoded = torch.empty(int(length), dtype=torch.uint8)
+    distributed.recv(encoded, src=rank)
+    return _decode(encoded)
+
+
+def _encode(text: str) -> Tensor:
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
+
+
+def _decode(encoded: Tensor) -> str:
+    return encoded.numpy().tobytes().decode()
 
 
 def open_world(config: RuntimeConfig) -> World:
@@ -140,137 +212,24 @@ def open_world(config: RuntimeConfig) -> World:
     device = chosen_device(config, place)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if place.size > 1:
+    roll = _join_group(config, place, device) if place.size > 1 else None
+    return World(place.rank, place.size, device, roll)
+
+
+def _join_group(config: RuntimeConfig, place: Place, device: torch.device) -> RollCall:
+    """Become a rank of the process group; returns its roll."""
+    timeout = timedelta(seconds=config.timeout_s)
+    meeting_point = next(rendezvous(place.meeting_point, place.rank, place.size, timeout=timeout))
+    store = PrefixStore("chunkwise", meeting_point[0])
+    patience_s = min(10.0, config.timeout_s / 4)
+    roll = RollCall(store.clone(), place.rank, place.size, patience_s=patience_s)
+    roll.sign("joining the group")
+    with _meeting(roll):
         distributed.init_process_group(
             "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            init_method=place.meeting_point,
+            store=store,
             rank=place.rank,
             world_size=place.size,
-            timeout=timedelta(seconds=config.timeout_s),
+            timeout=timeout,
         )
-    return World(place.rank, place.size, device)
-
-
-def launch(config: RuntimeConfig, function: Callable[..., Result], *args: Any) -> Result:
-    """Run `function(*args)` in `runtime.processes` new processes, and return what rank 0 returned.
-
-    The function opens its world itself. With one process, and inside torchrun or a Slurm step, it is called right
-    here. The first failure ends all workers and is raised as one `RankError`; they also end when this process does.
-
-    The workers are forks of one server, which has imported the function's module once for all of them and for the
-    launches that follow.
-    """
-    if config.processes == 1 or found_place().size > 1:
-        return function(*args)
-    _check_pickles(function, args)
-    # heard only before the first launch
-    multiprocessing.set_forkserver_preload([__name__, function.__module__, FIRST_STEP])
-    with tempfile.TemporaryDirectory(prefix="chunkwise-launch-") as reports, _untouched_process(config):
-        workers = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=config.processes,
-            run_id=uuid.uuid4().hex,
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",  # port 0: the system picks a free one
-            max_restarts=0,
-            start_method="forkserver",
-            logs_specs=DefaultLogsSpecs(log_dir=reports),
-            shutdown_timeout=10,
-        )
-        try:
-            results = elastic_launch(workers, _worker)(function, args, reports, dict(os.environ))
-        except ChildFailedError as failure:
-            raise _first_failure(failure, Path(reports), config.processes) from None
-        except SignalException as stop:
-            if stop.sigval is signal.SIGINT:
-                raise KeyboardInterrupt from None
-            raise SystemExit(128 + stop.sigval) from None
-    return results[0]
-
-
-def _worker(
-    function: Callable[..., Result], args: tuple[Any, ...], reports: str, environment: dict[str, str]
-) -> Result:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C is the parent's to report
-    threading.Thread(target=_end_with_the_launcher, daemon=True).start()
-    of_the_group = {name: value for name, value in os.environ.items() if GROUP_VARIABLE.fullmatch(name)}
-    os.environ.clear()  # what the server was started with may be out of date
-    os.environ.update(environment | of_the_group)
-    try:
-        return function(*args)
-    except Exception as error:
-        rank = os.environ["RANK"]
-        report = {
-            "time": time.time(),
-            "sentence": f"{type(error).__name__}: {error}",
-            "traceback": None if isinstance(error, USER_ERRORS) else traceback.format_exc(),
-        }
-        unfinished = Path(reports, f"rank-{rank}.unfinished")
-        unfinished.write_text(json.dumps(report), encoding="utf-8")
-        unfinished.rename(Path(reports, f"rank-{rank}.json"))
-        if isinstance(error, RuntimeError):
-            time.sleep(1)  # it may only have lost contact: let the launcher meet the cause first, and end this process
-        raise
-
-
-def _end_with_the_launcher() -> None:
-    """Send this process SIGTERM when the one that launched it is gone, even if it was killed."""
-    launcher = multiprocessing.parent_process()
-    if launcher is not None:
-        multiprocessing.connection.wait([launcher.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _first_failure(failure: ChildFailedError, reports: Path, size: int) -> RankError:
-    """The failure that came first: others only lost their connection to it."""
-    told = {
-        int(path.stem.removeprefix("rank-")): json.loads(path.read_text(encoding="utf-8"))
-        for path in reports.glob("rank-*.json")
-    }
-    for rank, process in failure.failures.items():
-        if rank not in told and process.exitcode < 0:
-            name = signal.Signals(-process.exitcode).name
-            hint = "; the machine may have run out of memory" if name == "SIGKILL" else ""
-            return RankError(f"rank {rank} of {size} was ended by {name}{hint}", rank)
-    if not told:
-        rank, process = failure.get_first_failure()
-        return RankError(f"rank {rank} of {size} ended with exit code {process.exitcode}", rank)
-    rank = min(told, key=lambda rank: told[rank]["time"])
-    error = RankError(f"rank {rank} of {size}: {told[rank]['sentence']}", rank)
-    if told[rank]["traceback"]:
-        error.add_note(told[rank]["traceback"])
-    return error
-
-
-def _check_pickles(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    try:
-        pickle.dumps((function, args))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"{function.__qualname__} cannot be sent to new processes ({error}); "
-            f"give launch() a function of a module and plain arguments"
-        ) from None
-
-
-@contextmanager
-def _untouched_process(config: RuntimeConfig) -> Iterator[None]:
-    """Undo what the launcher does to this process: environment, signal handlers, log lines."""
-    environment = dict(os.environ)
-    handlers = {
-        number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    }
-    logger = logging.getLogger("torch.distributed.elastic")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # failures are told once, by RankError
-    # read where the workers' libraries are loaded
-    os.environ["OMP_NUM_THREADS"] = str(threads_per_process(config, config.processes))
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-        for number, handler in handlers.items():
-            if signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
-        os.environ.clear()
-        os.environ.update(environment)
+    return roll

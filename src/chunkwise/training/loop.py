@@ -105,7 +105,7 @@ def train(
         saved = -1  # the newest checkpoint is to know of it
     if saved != state.step:
         _save(parts, outputs, state)
-    parts.world.barrier()  # nobody reads a checkpoint that is still being written
+    parts.world.barrier("keeping the last checkpoint")  # nobody reads a checkpoint that is still being written
     return state
 
 
