@@ -11,7 +11,7 @@ from lhotse import AudioSource, CutSet, Recording, SupervisionSegment
 from lhotse.cut import Cut
 
 from chunkwise.audio.reading import AudioError
-from chunkwise.data.loading import BadAudio, SpeechDataset, load_batches, load_waveform, transcript
+from chunkwise.data.loading import BadAudio, SpeechDataset, load_batches, load_waveform, speaker, transcript
 from chunkwise.text.tokenizer import Tokenizer, TokenizerConfig, TokenizerKind, train_tokenizer
 
 
@@ -78,6 +78,14 @@ def test_texts_are_normalised_and_joined_in_time(tmp_path: Path) -> None:
     cut.supervisions = []
     with pytest.raises(ValueError, match="utterance a has no transcript"):
         transcript(cut)
+
+
+def test_a_cut_with_one_speaker_names_it(tmp_path: Path) -> None:
+    cut = cut_of(tmp_path / "a.wav", 16_000)
+    assert speaker(cut) is None
+    for names, expected in ((["s"], "s"), (["s", "s"], "s"), (["s", "t"], None), ([], None)):
+        cut.supervisions = [SupervisionSegment(str(n), "a", n, 0.5, speaker=name) for n, name in enumerate(names)]
+        assert speaker(cut) == expected, names
 
 
 def broken_cuts(folder: Path) -> dict[str, Cut]:

@@ -71,6 +71,7 @@ def test_the_counts_are_those_of_the_listed_utterances(make_cuts: MakeCuts, eval
     assert result.utterances is not None
     assert [row.id for row in result.utterances] == [f"u{index:02d}" for index in range(9)]
     assert [row.reference for row in result.utterances] == REFERENCES
+    assert {row.speaker for row in result.utterances} == {"s"}
     scored = (count_errors(row.reference, row.hypothesis) for row in result.utterances)
     assert result.counts == reduce(add, scored, ErrorCounts())
     assert result.audio_s == sum(LENGTHS) / 16_000
@@ -195,10 +196,15 @@ def test_evaluating_twice_gives_the_same_and_changes_no_weight(
 
 
 def test_a_scored_utterance_survives_its_line() -> None:
-    scored = ScoredUtterance("u1", "鬱 \u2028 é", "⁇", 1, 2, 0)
+    scored = ScoredUtterance("u1", "鬱 \u2028 é", "⁇", 1, 2, 0, speaker="s 1")
     assert "\n" not in scored.to_line()
     assert "鬱" in scored.to_line()
     assert ScoredUtterance.from_line(scored.to_line()) == scored
+
+
+def test_a_line_without_a_speaker_is_read() -> None:
+    line = '{"id": "u1", "reference": "a b", "hypothesis": "", "substitutions": 0, "deletions": 2, "insertions": 0}'
+    assert ScoredUtterance.from_line(line) == ScoredUtterance("u1", "a b", "", 0, 2, 0, speaker=None)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ def test_hypotheses_are_lines_of_readable_text(tmp_path: Path) -> None:
     write_evaluation(tmp_path, EVALUATION)
     lines = (tmp_path / "hypotheses.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2
-    assert list(json.loads(lines[0])) == ["id", "reference", "hypothesis", "substitutions", "deletions", "insertions"]
+    errors = ["substitutions", "deletions", "insertions"]
+    assert list(json.loads(lines[0])) == ["id", "reference", "hypothesis", *errors, "speaker"]
     assert '"⁇"' in lines[0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hypotheses.jsonl", "metrics.json"]
 

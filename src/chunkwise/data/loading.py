@@ -78,6 +78,12 @@ def transcript(cut: Cut) -> str:
     return normalise(" ".join(supervision.text or "" for supervision in ordered))
 
 
+def speaker(cut: Cut) -> str | None:
+    """Who speaks in a cut; `None` where the corpus does not say, or names several."""
+    names = {supervision.speaker for supervision in cut.supervisions}
+    return names.pop() if len(names) == 1 else None
+
+
 def load_waveform(cut: Cut, sample_rate_hz: int) -> Float[Tensor, " samples"]:
     """The samples of a cut: channels averaged, perturbed as its manifest says, at `sample_rate_hz`.
 

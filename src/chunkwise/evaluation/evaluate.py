@@ -20,7 +20,7 @@ from torch import Tensor
 
 from chunkwise.data.batches import Batch
 from chunkwise.data.corpora.config import DataConfig
-from chunkwise.data.loading import BadAudio, SpeechDataset, listed, load_batches
+from chunkwise.data.loading import BadAudio, SpeechDataset, listed, load_batches, speaker
 from chunkwise.data.samplers import evaluation_batches
 from chunkwise.decoding.hypothesis import Hypothesis
 from chunkwise.evaluation.recogniser import Recogniser, inference
@@ -167,7 +167,7 @@ class _Scorer:
         self.tally.compute_us += round(1e6 * (perf_counter() - start_s))
         self.tally.samples += int(batch.lengths.sum())
         texts = [self.recogniser.text(hypothesis) for hypothesis in hypotheses]
-        self.tally.add_texts(batch.ids, batch.texts, texts)
+        self.tally.add_texts(batch.ids, batch.texts, texts, [speaker(self.cuts[id]) for id in batch.ids])
         if self.loss is not None:
             self._add_losses(batch, self.loss)
 

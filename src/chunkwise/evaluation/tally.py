@@ -16,7 +16,10 @@ from chunkwise.typing import Seconds, World
 
 @dataclass(frozen=True, slots=True)
 class ScoredUtterance:
-    """What was said (normalised), what was heard (an unknown piece is visible as `⁇`), and the word errors."""
+    """What was said (normalised), what was heard (an unknown piece is visible as `⁇`), the word errors, and who spoke.
+
+    Lines that were written before the speaker was kept are read without one.
+    """
 
     id: str
     reference: str
@@ -24,6 +27,7 @@ class ScoredUtterance:
     substitutions: int
     deletions: int
     insertions: int
+    speaker: str | None = None  # where the corpus names one for the whole utterance
 
     def to_line(self) -> str:
         """The utterance as one JSON line of `hypotheses.jsonl`."""
@@ -71,13 +75,19 @@ class Tally:
     lines: list[str] = field(default_factory=list)
     latency: Latency = field(default_factory=Latency)
 
-    def add_texts(self, ids: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> None:
+    def add_texts(
+        self,
+        ids: Sequence[str],
+        references: Sequence[str],
+        hypotheses: Sequence[str],
+        speakers: Sequence[str | None],
+    ) -> None:
         """Score utterances."""
-        for id, reference, hypothesis in zip(ids, references, hypotheses, strict=True):
+        for id, reference, hypothesis, speaker in zip(ids, references, hypotheses, speakers, strict=True):
             errors = count_errors(reference, hypothesis)
             self.errors += errors
             word_errors = errors.substitutions, errors.deletions, errors.insertions
-            self.lines.append(ScoredUtterance(id, normalise(reference), hypothesis, *word_errors).to_line())
+            self.lines.append(ScoredUtterance(id, normalise(reference), hypothesis, *word_errors, speaker).to_line())
 
     def add_losses(self, losses: Float[Tensor, " batch"], tokens: Int[Tensor, " batch"]) -> None:
         """Add the finite losses; audio too short for its transcript has none, and is counted."""
