@@ -44,7 +44,7 @@ def read_run(folder: Path) -> Run:
     kind = facts.setting("precision.kind")
     name = f"fp16 from {facts.setting('precision.grad_scaler.init_scale'):g}" if kind == "fp16" else kind
     rows = [row for row in read_rows(folder / "metrics.jsonl") if "loss" in row]
-    return Run(name, facts.setting("seed"), rows, scores["train", "full"].wer, facts.train_s)
+    return Run(name, facts.setting("seed"), rows, scores["train", "full"].metrics.wer, facts.train_s)
 
 
 def table(runs: dict[str, list[Run]]) -> str:
@@ -75,6 +75,7 @@ def draw(runs: dict[str, list[Run]], picture: Path) -> None:
     below.set_yscale("log", base=2)
     below.set(xlabel="optimizer step", ylabel="loss scale", title="Loss scale of fp16")
     above.legend(frameon=False, ncols=2)
+    picture.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(picture)
 
 
