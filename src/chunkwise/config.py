@@ -13,7 +13,7 @@ from chunkwise.audio.augmentation import AugmentConfig
 from chunkwise.audio.fbank import FbankConfig
 from chunkwise.data.corpora.config import DataConfig
 from chunkwise.decoding.search import DecodingConfig
-from chunkwise.evaluation.evaluate import EvalConfig
+from chunkwise.evaluation.config import EvalConfig
 from chunkwise.losses.config import LossConfig
 from chunkwise.models.conformer import EncoderConfig
 from chunkwise.models.context import ChunkingConfig

@@ -15,7 +15,7 @@ from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
 
-from chunkwise.evaluation.run_folder import RunFacts, StoredMetrics
+from chunkwise.evaluation.run_folder import RunFacts, StoredEvaluation
 from chunkwise.evaluation.run_group import read_group
 from chunkwise.evaluation.tables import markdown_table
 from chunkwise.evaluation.typed_json import read_json, to_json, write_atomically
@@ -176,18 +176,18 @@ def record_from_runs(id: str, runs: Sequence[Path], verdict: Verdict, baseline: 
     )
 
 
-def _metric(key: tuple[str, str], by_seed: Sequence[StoredMetrics], facts: RunFacts) -> Metric:
+def _metric(key: tuple[str, str], by_seed: Sequence[StoredEvaluation], facts: RunFacts) -> Metric:
     split, context = key
     chunk = re.match(r"(\d+)ms", context)
-    factors = [metrics.rtf for metrics in by_seed if metrics.rtf is not None]
+    factors = [stored.timing.rtf for stored in by_seed if stored.timing.rtf is not None]
     return Metric(
         split=split,
         context=context,
         decoding=facts.setting("decoding.kind"),
-        wer=tuple(metrics.wer for metrics in by_seed if metrics.wer is not None),
-        substitutions=sum(metrics.substitutions for metrics in by_seed),
-        deletions=sum(metrics.deletions for metrics in by_seed),
-        insertions=sum(metrics.insertions for metrics in by_seed),
+        wer=tuple(stored.metrics.wer for stored in by_seed if stored.metrics.wer is not None),
+        substitutions=sum(stored.metrics.substitutions for stored in by_seed),
+        deletions=sum(stored.metrics.deletions for stored in by_seed),
+        insertions=sum(stored.metrics.insertions for stored in by_seed),
         algorithmic_latency_ms=int(chunk[1]) + facts.lookahead_ms if chunk else None,
         rtf=round(fmean(factors), 4) if factors else None,
     )

@@ -3,23 +3,18 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 import soundfile
 import torch
+from evaluation_workers import tiny_recogniser
 from jaxtyping import Int
 from lhotse import CutSet, MonoCut, Recording, SupervisionSegment
 from torch import Tensor
 
-from chunkwise.audio.fbank import Fbank, FbankConfig
-from chunkwise.decoding.search import DecodingConfig, build_search
 from chunkwise.evaluation.recogniser import Recogniser
-from chunkwise.models.conformer import EncoderConfig
-from chunkwise.models.joiner import JoinerConfig
-from chunkwise.models.predictor import PredictorConfig
-from chunkwise.models.transducer import Transducer, TransducerConfig
 from chunkwise.text.tokenizer import TokenizerConfig, TokenizerKind, train_tokenizer
 
 RATE_HZ = 16_000
@@ -36,23 +31,7 @@ def make_recogniser(tmp_path: Path) -> MakeRecogniser:
     config = TokenizerConfig(kind=TokenizerKind.char, vocab_size=None)
     tokenizer = train_tokenizer([text for text in TEXTS if text], config, tmp_path / "tokenizer.model")
 
-    def make() -> Recogniser:
-        torch.manual_seed(3)
-        small = EncoderConfig(d_model=16, num_layers=1, num_heads=2, feed_forward_dim=16)
-        encoder = replace(small, kernel_size=5, subsampling_channels=4, dropout=0.5)
-        parts = TransducerConfig(
-            encoder=encoder,
-            predictor=PredictorConfig(dim=16),
-            joiner=JoinerConfig(dim=16),
-            num_mels=20,
-            vocab_size=tokenizer.vocab_size,
-        )
-        model = Transducer(parts)
-        model.normalisation.set_statistics(torch.full((20,), -7.0), torch.full((20,), 3.0))
-        fbank = Fbank(FbankConfig(num_mels=20, dither=0.1))
-        return Recogniser(model, fbank, tokenizer, build_search(DecodingConfig(max_symbols_per_frame=2), model))
-
-    return make
+    return lambda: tiny_recogniser(tokenizer)
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ from lhotse import CutSet
 
 from chunkwise.data.loading import BadAudio, SpeechDataset
 from chunkwise.decoding.hypothesis import Hypothesis
-from chunkwise.evaluation.evaluate import EvalConfig, EvalKind, LossFunction, evaluate
+from chunkwise.evaluation.config import EvalConfig, EvalKind
+from chunkwise.evaluation.evaluate import evaluate
 from chunkwise.evaluation.recogniser import Recogniser
 from chunkwise.evaluation.results import write_evaluation
+from chunkwise.evaluation.scorer import LossFunction
 from chunkwise.evaluation.tally import Evaluation, ScoredUtterance
 from chunkwise.evaluation.wer import ErrorCounts, count_errors
 from chunkwise.models.context import ChunkContext

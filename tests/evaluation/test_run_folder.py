@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from chunkwise.evaluation.run_folder import RunFacts, StoredMetrics, evaluation_folder, read_evaluations, read_rows
+from chunkwise.evaluation.run_folder import (
+    RunFacts,
+    StoredEvaluation,
+    StoredMetrics,
+    StoredTiming,
+    evaluation_folder,
+    read_evaluations,
+    read_rows,
+)
 from chunkwise.evaluation.typed_json import to_json, write_atomically
 from chunkwise.models.context import ChunkContext
 
@@ -33,8 +41,8 @@ METRICS = StoredMetrics(
     wer=None,
     cer=None,
     audio_s=1.0,
-    rtf=0.1,
 )
+TIMING = StoredTiming(compute_s=0.1, rtf=0.1)
 
 
 def test_the_facts_survive_writing_and_reading(tmp_path: Path) -> None:
@@ -48,10 +56,12 @@ def test_the_facts_survive_writing_and_reading(tmp_path: Path) -> None:
 def test_evaluations_are_found_by_split_and_context(tmp_path: Path) -> None:
     contexts = [ChunkContext(None, None), ChunkContext(16, None), ChunkContext(8, 2)]
     for context in contexts:
-        write_atomically(evaluation_folder(tmp_path, "test_other", context) / "metrics.json", to_json(asdict(METRICS)))
+        folder = evaluation_folder(tmp_path, "test_other", context)
+        write_atomically(folder / "metrics.json", to_json(asdict(METRICS)))
+        write_atomically(folder / "timing.json", to_json(asdict(TIMING)))
     found = read_evaluations(tmp_path)
     assert set(found) == {("test_other", context.label) for context in contexts}
-    assert found["test_other", "full"] == METRICS
+    assert found["test_other", "full"] == StoredEvaluation(metrics=METRICS, timing=TIMING)
 
 
 def test_a_run_that_was_not_evaluated_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from lhotse.supervision import AlignmentItem
 from chunkwise.data.corpora.config import Corpus, DataConfig
 from chunkwise.data.corpora.prepare import prepare_corpus
 from chunkwise.data.loading import listed
-from chunkwise.evaluation.evaluate import EvalConfig, EvalPath, evaluate
+from chunkwise.evaluation.config import EvalConfig, EvalPath
+from chunkwise.evaluation.evaluate import evaluate
 from chunkwise.evaluation.recogniser import Recogniser
 from chunkwise.evaluation.results import write_evaluation
 from chunkwise.evaluation.streamed import (

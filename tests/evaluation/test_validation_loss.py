@@ -7,8 +7,10 @@ from lhotse import CutSet
 from torch import Tensor
 
 from chunkwise.data.batches import Batch
-from chunkwise.evaluation.evaluate import EvalConfig, LossFunction, evaluate
+from chunkwise.evaluation.config import EvalConfig
+from chunkwise.evaluation.evaluate import evaluate
 from chunkwise.evaluation.recogniser import Recogniser
+from chunkwise.evaluation.scorer import LossFunction
 from chunkwise.evaluation.tally import Evaluation
 from chunkwise.losses.config import LossConfig
 from chunkwise.losses.objective import Objective

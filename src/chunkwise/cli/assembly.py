@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -80,6 +81,11 @@ def load_trained(path: str | None) -> tuple[Checkpoint, TrainConfig]:
         raise ValueError("checkpoint=null must name a run folder or a checkpoint file; try checkpoint=runs/demo")
     checkpoint = load_checkpoint(find_checkpoint(Path(path)))
     return checkpoint, restore(checkpoint.config)
+
+
+def checksum(path: str | None) -> str:
+    """What tells the checkpoint under a path from every other."""
+    return sha256(find_checkpoint(Path(str(path))).read_bytes()).hexdigest()
 
 
 def load_recogniser(

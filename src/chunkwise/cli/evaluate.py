@@ -8,7 +8,9 @@ from chunkwise.cli import assembly
 from chunkwise.cli.application import application
 from chunkwise.config import EvaluateConfig, changed_data
 from chunkwise.data.corpora.config import DataConfig
-from chunkwise.evaluation.evaluate import EvalPath, evaluate
+from chunkwise.evaluation.config import EvalPath
+from chunkwise.evaluation.evaluate import evaluate_contexts
+from chunkwise.evaluation.journal import UNFINISHED, Journal
 from chunkwise.evaluation.results import write_evaluation
 from chunkwise.evaluation.streamed import describe_streams, show_latency
 from chunkwise.evaluation.tables import show_rate
@@ -32,14 +34,17 @@ def evaluate_on_rank(config: EvaluateConfig, data: DataConfig, folder: Path) -> 
     with open_world(config.runtime) as world:
         recogniser = assembly.load_recogniser(checkpoint, trained, config.decoding, world.device)
         splits = assembly.shared_corpus(data, world).splits
-        if config.eval.split not in splits:
+        if (cuts := splits.get(config.eval.split)) is None:
             raise ValueError(f"eval.split={config.eval.split} is none of {data.corpus}'s splits: {', '.join(splits)}")
         streams = None
         if config.eval.path is EvalPath.streaming:
             streams = describe_streams(recogniser, context, config.eval.piece_ms, config.eval.max_batch_utterances)
-        result = evaluate(recogniser, splits[config.eval.split], context, config.eval, world)
+        facts = [assembly.checksum(config.checkpoint), config.decoding, context, assembly.git_state()[0]]
+        journal = Journal(folder / UNFINISHED, f"{facts} {config.eval.path} {config.eval.piece_ms}")
+        [result] = evaluate_contexts(recogniser, cuts, [context], config.eval, world, journal=journal)
         if world.is_main:
             write_evaluation(folder, result, streams)
+            journal.discard()
             counts = result.counts
             print(
                 f"{data.corpus} {config.eval.split}, {context.label}: WER {show_rate(counts.wer)} "

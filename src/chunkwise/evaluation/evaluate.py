@@ -7,70 +7,21 @@ batches. Validation during training and `chunkwise-evaluate` both come through h
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from time import perf_counter
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int
 from lhotse import CutSet
-from lhotse.cut import Cut
-from torch import Tensor
 
-from chunkwise.data.batches import Batch
 from chunkwise.data.corpora.config import DataConfig
-from chunkwise.data.loading import BadAudio, SpeechDataset, listed, load_batches, speaker
+from chunkwise.data.loading import BadAudio, SpeechDataset, listed, load_batches
 from chunkwise.data.samplers import evaluation_batches
-from chunkwise.decoding.hypothesis import Hypothesis
-from chunkwise.evaluation.recogniser import Recogniser, inference
-from chunkwise.evaluation.streamed import add_delays, spoken_words, stream_batch
+from chunkwise.evaluation.config import EvalConfig, EvalKind
+from chunkwise.evaluation.journal import Journal
+from chunkwise.evaluation.recogniser import Recogniser
+from chunkwise.evaluation.scorer import LossFunction, Scorer
 from chunkwise.evaluation.tally import Evaluation, Tally
 from chunkwise.models.context import ChunkContext
 from chunkwise.typing import World
-
-
-class EvalKind(StrEnum):
-    """How evaluation is spread over ranks."""
-
-    single = "single"
-    sharded = "sharded"
-
-
-class EvalPath(StrEnum):
-    """How utterances are recognised; under the same context, both give the same words."""
-
-    masked = "masked"  # as a whole, every frame seeing what the context allows
-    streaming = "streaming"  # through sessions, piece by piece
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalConfig:
-    """Where evaluation runs, on which path and in which batches; none of it changes a result."""
-
-    kind: EvalKind = EvalKind.sharded
-    path: EvalPath = EvalPath.masked
-    piece_ms: float = 100.0  # streaming: how much audio arrives at a time
-    split: str = "test"
-    max_batch_s: float = 120.0  # padded seconds of audio in a batch
-    max_batch_utterances: int = 64  # streaming: sessions at a time
-
-    def __post_init__(self) -> None:
-        """Refuse batches that can hold nothing."""
-        if not self.piece_ms > 0:
-            raise ValueError(f"eval.piece_ms={self.piece_ms} must be more than 0; try 100")
-        if not self.max_batch_s > 0:
-            raise ValueError(f"eval.max_batch_s={self.max_batch_s} must be more than 0; try 120")
-        if self.max_batch_utterances < 1:
-            raise ValueError(f"eval.max_batch_utterances={self.max_batch_utterances} must be 1 or more; try 64")
-        if not self.split:
-            raise ValueError("eval.split='' must name a split of the corpus; try test")
-
-
-LossFunction = Callable[
-    [Float[Tensor, "batch frames mels"], Int[Tensor, " batch"], Batch, ChunkContext], Float[Tensor, " batch"]
-]
-"""The training loss of each utterance, from raw features, their lengths, the batch and the context."""
 
 
 def evaluate(
@@ -86,23 +37,48 @@ def evaluate(
     Utterances without a single feature frame are scored with the empty hypothesis; other audio that cannot be used
     is an error on every rank. Model and features run in evaluation mode and come back in the mode they were in.
     """
+    return evaluate_contexts(recogniser, cuts, [context], config, world, loss)[0]
+
+
+def evaluate_contexts(
+    recogniser: Recogniser,
+    cuts: CutSet,
+    contexts: Sequence[ChunkContext],
+    config: EvalConfig,
+    world: World,
+    loss: LossFunction | None = None,
+    journal: Journal | None = None,
+) -> list[Evaluation]:
+    """As `evaluate`, in several contexts; what the journal holds is not decoded again."""
     by_id = {cut.id: cut for cut in listed(cuts)}
     ids = [cut.id for cut in listed(cuts)]
     _require_distinct(ids, config)
     _agree_on_cuts(ids, world)
-    tally, failures = Tally(), list[ValueError]()
+    tallies, done = [Tally() for _ in contexts], set[str]()
+    if journal is not None:
+        tallies, done = journal.resume(by_id, len(contexts), world)
+    failures = list[ValueError]()
     rate_hz = recogniser.fbank.config.sample_rate_hz
     dataset = SpeechDataset(recogniser.tokenizer, rate_hz, BadAudio.refuse)
-    scorer = _Scorer(recogniser, context, config, by_id, loss, tally)
+    scorer = Scorer(recogniser, contexts, config, by_id, loss)
     try:
-        for batch in load_batches(dataset, _deal(cuts, config, world)):
-            scorer.add(batch.to(world.device))
+        dealt = _deal(CutSet.from_cuts(cut for cut in listed(cuts) if cut.id not in done), config, world)
+        for number, batch in enumerate(load_batches(dataset, dealt), start=1):
+            world.sign(f"decoding batch {number} of {len(dealt)}")
+            counted = scorer.score(batch.to(world.device))
+            for tally, part in zip(tallies, counted, strict=True):
+                tally.include(part)
+            if journal is not None:
+                journal.append(batch.ids, counted, world.rank)
     except ValueError as error:
         failures.append(error)
+    world.sign("adding up the errors")
     _fail_together(failures, world)
-    evaluation = tally.merge(rate_hz, world)
-    assert evaluation.counts.utterances == len(ids), f"{evaluation.counts.utterances} of {len(ids)} were scored"
-    return evaluation
+    evaluations = [tally.merge(rate_hz, world) for tally in tallies]
+    for evaluation in evaluations:
+        scored = evaluation.counts.utterances
+        assert scored == len(ids), f"{scored} of {len(ids)} utterances were scored"
+    return evaluations
 
 
 def _require_distinct(ids: list[str], config: EvalConfig) -> None:
@@ -143,48 +119,3 @@ def _fail_together(failures: list[ValueError], world: World) -> None:
         told = world.gather_texts([str(failure) for failure in failures])
         message = world.share_text("; ".join(told or []))
         raise ValueError(message) from (failures[0] if failures else None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scorer:
-    """Recognises batches on the configured path and adds them to the tally."""
-
-    recogniser: Recogniser
-    context: ChunkContext
-    config: EvalConfig
-    cuts: Mapping[str, Cut]
-    loss: LossFunction | None
-    tally: Tally
-
-    def add(self, batch: Batch) -> None:
-        """Recognise and count one batch."""
-        start_s = perf_counter()
-        match self.config.path:
-            case EvalPath.masked:
-                hypotheses = self.recogniser.recognise(batch, self.context)
-            case EvalPath.streaming:
-                hypotheses = self._stream(batch)
-        self.tally.compute_us += round(1e6 * (perf_counter() - start_s))
-        self.tally.samples += int(batch.lengths.sum())
-        texts = [self.recogniser.text(hypothesis) for hypothesis in hypotheses]
-        self.tally.add_texts(batch.ids, batch.texts, texts, [speaker(self.cuts[id]) for id in batch.ids])
-        if self.loss is not None:
-            self._add_losses(batch, self.loss)
-
-    def _stream(self, batch: Batch) -> list[Hypothesis]:
-        latency = self.tally.latency
-        hypotheses = stream_batch(self.recogniser, batch, self.context, self.config.piece_ms, latency)
-        rate_hz = self.recogniser.fbank.config.sample_rate_hz
-        for id, hypothesis, samples in zip(batch.ids, hypotheses, batch.lengths.tolist(), strict=True):
-            words = spoken_words(self.cuts[id])
-            add_delays(latency, hypothesis, words, samples / rate_hz, self.recogniser, self.context)
-        return hypotheses
-
-    def _add_losses(self, batch: Batch, loss: LossFunction) -> None:
-        features, lengths = self.recogniser.features(batch)
-        silent = lengths == 0
-        losses = torch.full(silent.shape, torch.inf)
-        if not silent.all():
-            with inference(self.recogniser.model, self.recogniser.fbank):
-                losses = loss(features, lengths, batch, self.context).masked_fill(silent, torch.inf)
-        self.tally.add_losses(losses.cpu(), batch.token_lengths.cpu())

@@ -65,12 +65,27 @@ class StoredMetrics:
     wer: float | None
     cer: float | None
     audio_s: float
-    rtf: float | None
 
     @property
     def counts(self) -> ErrorCounts:
         """The integers alone."""
         return ErrorCounts(**{field.name: getattr(self, field.name) for field in fields(ErrorCounts)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTiming:
+    """`timing.json`: what differs from one evaluation to the next, and hence does not stand in `metrics.json`."""
+
+    compute_s: float  # features, encoder and search, added over ranks
+    rtf: float | None  # seconds of computing per second of audio; `None` without audio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEvaluation:
+    """An evaluation's folder."""
+
+    metrics: StoredMetrics
+    timing: StoredTiming
 
 
 def evaluation_folder(run: Path, split: str, context: ChunkContext) -> Path:
@@ -82,15 +97,19 @@ def evaluation_folder(run: Path, split: str, context: ChunkContext) -> Path:
     return run / "evaluations" / f"{split}-{context.label}"
 
 
-def read_evaluations(run: Path) -> dict[tuple[str, str], StoredMetrics]:
+def read_evaluations(run: Path) -> dict[tuple[str, str], StoredEvaluation]:
     """All evaluations that a run folder holds, by (split, context label), in the order of their names."""
-    files = sorted((run / "evaluations").glob("*-*/metrics.json"))
-    if not files:
+    folders = [file.parent for file in sorted((run / "evaluations").glob("*-*/metrics.json"))]
+    if not folders:
         raise FileNotFoundError(f"{run / 'evaluations'} holds no SPLIT-CONTEXT/metrics.json; evaluate the run first")
-    keys = [file.parent.name.split("-", 1) for file in files]
-    return {
-        (split, context): read_json(StoredMetrics, file) for (split, context), file in zip(keys, files, strict=True)
-    }
+    found = {}
+    for folder in folders:
+        split, context = folder.name.split("-", 1)
+        metrics = read_json(StoredMetrics, folder / "metrics.json")
+        found[split, context] = StoredEvaluation(
+            metrics=metrics, timing=read_json(StoredTiming, folder / "timing.json")
+        )
+    return found
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

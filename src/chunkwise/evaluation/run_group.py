@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from chunkwise.evaluation.run_folder import RunFacts, StoredMetrics, read_evaluations
+from chunkwise.evaluation.run_folder import RunFacts, StoredEvaluation, read_evaluations
 
-Scores = dict[tuple[str, str], list[StoredMetrics]]
-"""By split and context label, the metrics of each seed."""
+Scores = dict[tuple[str, str], list[StoredEvaluation]]
+"""By split and context label, the evaluations of each seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunGroup:
-    """What the runs have in common, and their metrics seed by seed."""
+    """What the runs have in common, and their evaluations seed by seed."""
 
     facts: tuple[RunFacts, ...]  # one per run
     seeds: tuple[int, ...]
@@ -22,7 +22,7 @@ class RunGroup:
     @property
     def test_utterances(self) -> int:
         """How many utterances one seed's test splits hold together (all splits, where none is called test)."""
-        splits = {split: by_seed[0].utterances for (split, _), by_seed in self.scores.items()}
+        splits = {split: by_seed[0].metrics.utterances for (split, _), by_seed in self.scores.items()}
         tests = {split: count for split, count in splits.items() if split.startswith("test")}
         return sum((tests or splits).values())
 
@@ -55,16 +55,16 @@ def _design(facts: RunFacts) -> dict[str, object]:
 
 def _read_scores(runs: Sequence[Path], facts: Sequence[RunFacts], seeds: Sequence[int]) -> Scores:
     """The evaluations of all runs; those with a held-out speaker stand under a split of their own."""
-    found: dict[tuple[str, str], dict[int, StoredMetrics]] = {}
+    found: dict[tuple[str, str], dict[int, StoredEvaluation]] = {}
     for run, its in zip(runs, facts, strict=True):
         seed, speaker = its.setting("seed"), its.setting("data.holdout_speaker")
-        for (split, context), metrics in read_evaluations(run).items():
+        for (split, context), evaluation in read_evaluations(run).items():
             by_seed = found.setdefault((f"{split}:{speaker}" if speaker else split, context), {})
             if seed in by_seed:
                 raise ValueError(f"{run}: seed={seed} is that of another run; give each run a seed of its own")
-            if metrics.wer is None:
+            if evaluation.metrics.wer is None:
                 raise ValueError(f"{run}: {split}-{context} has no reference word, hence no WER to record")
-            by_seed[seed] = metrics
+            by_seed[seed] = evaluation
     for (split, context), by_seed in found.items():
         if missing := [seed for seed in seeds if seed not in by_seed]:
             raise ValueError(f"{split}-{context} was not evaluated for the seeds {missing}; evaluate those runs too")

@@ -96,6 +96,25 @@ class Tally:
         self.loss_tokens += int(tokens[finite].sum())
         self.without_loss += int((~finite).sum())
 
+    def include(self, other: "Tally") -> None:
+        """Add the sums of other utterances."""
+        for name in ("errors", "samples", "compute_us", "loss_unats", "loss_tokens", "without_loss"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.lines += other.lines
+        self.latency.include(other.latency)
+
+    def to_text(self) -> str:
+        """The sums as JSON."""
+        sums = {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps({**sums, "errors": astuple(self.errors), "latency": self.latency.to_text()})
+
+    @classmethod
+    def from_text(cls, text: str) -> "Tally":
+        """The sums that `to_text` wrote."""
+        sums = json.loads(text)
+        errors, latency = ErrorCounts(*sums["errors"]), Latency.merged([sums["latency"]])
+        return cls(**{**sums, "errors": errors, "latency": latency})
+
     def merge(self, rate_hz: int, world: World) -> Evaluation:
         """All ranks' sums as one result; every rank calls this."""
         others = [self.samples, self.compute_us, self.loss_unats, self.loss_tokens, self.without_loss]

@@ -74,6 +74,11 @@ class Latency:
         """The counts as JSON, to be gathered from other ranks."""
         return json.dumps({f.name: dict(getattr(self, f.name).counts) for f in fields(self)})
 
+    def include(self, other: "Latency") -> None:
+        """Add the counts of other streams."""
+        for f in fields(self):
+            getattr(self, f.name).counts.update(getattr(other, f.name).counts)
+
     @classmethod
     def merged(cls, texts: Iterable[str]) -> "Latency":
         """The counts of several ranks together."""
