@@ -36,14 +36,20 @@ def ratio(rates: Rates, one: str, other: str) -> float:
     return statistics.median(a / b for a, b in zip(rates[one], rates[other], strict=True))
 
 
-def report(name: str, unit: str, rates: Rates, ratios: Mapping[str, float]) -> None:
-    """Print the table and write `runs/bench/NAME.json`."""
+def report(
+    name: str, unit: str, rates: Rates, ratios: Mapping[str, float], limits: Mapping[str, float] | None = None
+) -> None:
+    """Print the table and write `runs/bench/NAME.json`; a ratio with a limit is told to be within it or not.
+
+    A limit missed is no failure of the command: on a busy machine it may be the machine.
+    """
+    limits = limits or {}
     print(f"\n{name} ({unit}; {torch.get_num_threads()} threads, torch {torch.__version__})")
     for side, values in rates.items():
         low, median, high = min(values), statistics.median(values), max(values)
         print(f"  {side:<28} {median:10.1f}   ({low:.1f} to {high:.1f})")
     for what, value in ratios.items():
-        print(f"  {what:<28} {value:10.3f}")
+        print(f"  {what:<28} {value:10.3f}{verdict(value, limits.get(what))}")
     RESULTS.mkdir(parents=True, exist_ok=True)
     content = {
         "command": " ".join(["python", *sys.argv]),
@@ -53,7 +59,19 @@ def report(name: str, unit: str, rates: Rates, ratios: Mapping[str, float]) -> N
         "machine": platform.machine(),
         "rates": rates,
         "ratios": dict(ratios),
+        "limits": dict(limits),
     }
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     print(f"  {path}")
+
+
+def verdict(value: float, limit: float | None) -> str:
+    """What is said of a value beside its limit.
+
+    >>> verdict(0.3, 0.5), verdict(0.6, 0.5), verdict(0.6, None)
+    ('   within 0.5', '   MISSES 0.5', '')
+    """
+    if limit is None:
+        return ""
+    return f"   {'within' if value <= limit else 'MISSES'} {limit:g}"
