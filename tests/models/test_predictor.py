@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from chunkwise.models.predictor import PredictorConfig, PredictorKind, build_predictor
+from chunkwise.nn.states import put_rows, take_rows
 from chunkwise.typing import BLANK
 
 
@@ -23,12 +24,16 @@ def test_one_token_at_a_time_equals_the_whole(kind: PredictorKind, context_size:
 
 
 @pytest.mark.parametrize("kind", list(PredictorKind))
-def test_select_takes_rows(kind: PredictorKind) -> None:
-    predictor: Any = build_predictor(PredictorConfig(kind=kind, dim=8), vocab_size=5).eval()
-    start = predictor.initial_state(2)
-    _, moved = predictor.stream(torch.tensor([1, 2]), start)
-    mixed = predictor.select(torch.tensor([True, False]), moved, start)
-    after, expected = (predictor.stream(torch.tensor([3, 3]), state)[0] for state in (mixed, moved))
-    torch.testing.assert_close(after[0], expected[0])
-    fresh, _ = predictor.stream(torch.tensor([3, 3]), start)
-    torch.testing.assert_close(after[1], fresh[1])
+def test_rows_can_be_stepped_alone(kind: PredictorKind) -> None:
+    predictor: Any = build_predictor(PredictorConfig(kind=kind, dim=8, num_layers=2), vocab_size=5).eval()
+    _, start = predictor.stream(torch.tensor([4, 3, 2]), predictor.initial_state(3))
+    tokens = torch.tensor([1, 2, 3])
+    _, moved = predictor.stream(tokens, start)
+    rows = torch.tensor([2, 0])
+    _, stepped = predictor.stream(tokens[rows], take_rows(start, rows))
+    after, expected, unmoved = (
+        predictor.stream(torch.tensor([3, 3, 3]), state)[0] for state in (put_rows(start, rows, stepped), moved, start)
+    )
+    torch.testing.assert_close(after[[0, 2]], expected[[0, 2]])
+    torch.testing.assert_close(after[1], unmoved[1])
+    assert not torch.allclose(expected[1], unmoved[1])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chunkwise.decoding.hypothesis import Hypothesis
 from chunkwise.models.transducer import Transducer
-from chunkwise.nn.states import join_rows, split_rows
+from chunkwise.nn.states import join_rows, put_rows, split_rows, take_rows
 from chunkwise.typing import BLANK
 
 LOOKAHEAD_FRAMES = 8
@@ -159,15 +159,12 @@ class GreedySearch:
         self, state: GreedyState, rows: Int[Tensor, " emitting"], tokens: Int[Tensor, " emitting"]
     ) -> GreedyState:
         """Feed the emitted tokens to the predictor, in their rows only."""
-        batch = len(state.frames)
-        emits = torch.zeros(batch, dtype=torch.bool, device=rows.device).index_fill_(0, rows, True)
-        fed = torch.full((batch,), BLANK, device=rows.device).index_copy_(0, rows, tokens)
-        predicted, predictor = self.predictor.stream(fed, state.predictor)
+        predicted, predictor = self.predictor.stream(tokens, take_rows(state.predictor, rows))
         prediction = self.joiner.project_predictor(predicted)
         return replace(
             state,
-            predictor=self.predictor.select(emits, predictor, state.predictor),
-            prediction=torch.where(emits[:, None], prediction, state.prediction),
+            predictor=put_rows(state.predictor, rows, predictor),
+            prediction=state.prediction.index_copy(0, rows, prediction),
         )
 
 
