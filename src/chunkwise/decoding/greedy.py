@@ -29,13 +29,15 @@ class GreedyState:
     token_frames: list[list[int]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Cursor:
-    """Where each row is within a piece."""
+    """Where each row that is not through stands within a piece."""
 
-    position: Int[Tensor, " batch"]
-    emitted: Int[Tensor, " batch"]  # at this very frame
-    scores: Float[Tensor, " batch"]
+    rows: Int[Tensor, " active"]  # of the batch
+    position: Int[Tensor, " active"]
+    lengths: Int[Tensor, " active"]
+    emitted: Int[Tensor, " active"]  # at this very frame
+    scores: Float[Tensor, " active"]
 
 
 class GreedySearch:
@@ -43,8 +45,8 @@ class GreedySearch:
 
     Between two tokens of a row nothing changes but the encoder frame, so a step joins the row's
     prediction with several frames at once and jumps to the first that emits. Rows do not wait for
-    each other: a step costs the same wherever they are, and there is one round trip to the host per
-    step, none per symbol. After `max_symbols_per_frame` tokens a frame can only take blank.
+    each other: a step costs the same wherever they are, and the host asks twice per step which rows go
+    on and which emit, never per symbol. After `max_symbols_per_frame` tokens a frame can only take blank.
 
     Reference: Galvez et al. 2024, "Label-Looping: Highly Efficient Decoding for Transducers", arXiv:2406.06220.
     """
@@ -112,48 +114,56 @@ class GreedySearch:
     ) -> GreedyState:
         """The state after each row's next `lengths` encoder frames."""
         projected = self.joiner.project_encoder(encoded)
-        begin, lengths = state.frames, lengths.long()
-        cursor = _Cursor(torch.zeros_like(begin), torch.zeros_like(begin), state.scores.clone())
+        begin, lengths, scores = state.frames, lengths.long(), state.scores.clone()
+        start = torch.zeros_like(begin)
+        cursor = _Cursor(torch.arange(len(begin), device=begin.device), start, lengths, start, state.scores)
         events = []
-        while (rows := (cursor.position < lengths).nonzero()[:, 0]).numel():
-            emitting, tokens = self._advance(projected, lengths, rows, state.prediction, cursor)
-            if emitting.numel():
-                events.append(torch.stack((emitting, tokens, (begin + cursor.position)[emitting])))
-                state = self._predict(state, emitting, tokens)
-        state = replace(state, frames=begin + lengths, scores=cursor.scores)
+        while len(active := (cursor.position < cursor.lengths).nonzero()[:, 0]):
+            if len(active) < len(cursor.rows):
+                scores.index_copy_(0, cursor.rows, cursor.scores)
+                cursor = take_rows(cursor, active)
+            cursor, emitting, tokens = self._advance(projected, state.prediction, cursor)
+            if len(emitting):
+                rows = cursor.rows.index_select(0, emitting)
+                at = begin.index_select(0, rows) + cursor.position.index_select(0, emitting)
+                events.append(torch.stack((rows, tokens, at)))
+                state = self._predict(state, rows, tokens)
+        scores.index_copy_(0, cursor.rows, cursor.scores)
+        state = replace(state, frames=begin + lengths, scores=scores)
         return _with_events(state, torch.cat(events, dim=1).T.tolist()) if events else state
 
     def _advance(
         self,
         projected: Float[Tensor, "batch encoder_frames joiner_dim"],
-        lengths: Int[Tensor, " batch"],
-        rows: Int[Tensor, " active"],
         prediction: Float[Tensor, "batch joiner_dim"],
         cursor: _Cursor,
-    ) -> tuple[Int[Tensor, " emitting"], Int[Tensor, " emitting"]]:
-        """Move the active rows to their next emission, or past the frames looked at; which rows emit what."""
+    ) -> tuple[_Cursor, Int[Tensor, " emitting"], Int[Tensor, " emitting"]]:
+        """The cursor at each row's next emission or past the frames looked at; which of its rows emit what."""
         num_frames = projected.shape[1]
         width = min(LOOKAHEAD_FRAMES, num_frames)
-        ahead = torch.arange(width, device=rows.device)
-        window = cursor.position[rows, None] + ahead
-        exists = window < lengths[rows, None]
-        flat = (rows[:, None] * num_frames + window.clamp(max=num_frames - 1)).flatten()
-        frames = projected.flatten(0, 1).index_select(0, flat).view(len(rows), width, -1)
-        logits = self.joiner(frames, prediction[rows, None]).float()
+        ahead = torch.arange(width, device=projected.device)
+        window = cursor.position[:, None] + ahead
+        exists = window < cursor.lengths[:, None]
+        flat = (cursor.rows[:, None] * num_frames + window.clamp_(max=num_frames - 1)).flatten()
+        frames = projected.flatten(0, 1).index_select(0, flat).unflatten(0, (-1, width))
+        logits = self.joiner(frames, prediction.index_select(0, cursor.rows)[:, None]).float()
 
         best_score, best = logits.max(dim=-1)
         emits = exists & (best != BLANK)
-        emits[:, 0] &= cursor.emitted[rows] < self.max_symbols_per_frame
+        emits[:, 0] &= cursor.emitted < self.max_symbols_per_frame
         jump = torch.where(emits, ahead, width).amin(dim=1)
         passed = exists & (ahead <= jump[:, None])
         normaliser = best_score + (logits - best_score[..., None]).exp_().sum(dim=-1).log_()
         score = torch.where(emits, best_score, logits[..., BLANK]) - normaliser
-        cursor.scores[rows] += torch.where(passed, score, 0.0).sum(dim=1)
         found = jump < width
-        emitted = torch.where(jump > 0, 0, cursor.emitted[rows]) + found
-        cursor.emitted[rows] = emitted
-        cursor.position[rows] += jump
-        return rows[found], best.gather(1, jump[:, None].clamp(max=width - 1))[found, 0]
+        emitting = found.nonzero()[:, 0]
+        cursor = replace(
+            cursor,
+            position=cursor.position + jump,
+            emitted=torch.where(jump > 0, 0, cursor.emitted) + found,
+            scores=cursor.scores + torch.where(passed, score, 0.0).sum(dim=1),
+        )
+        return cursor, emitting, best[emitting, jump[emitting]]
 
     def _predict(
         self, state: GreedyState, rows: Int[Tensor, " emitting"], tokens: Int[Tensor, " emitting"]
