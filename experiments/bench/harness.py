@@ -15,14 +15,14 @@ Rates = dict[str, list[float]]
 """By side, what was measured in each round."""
 
 
-def interleaved(sides: Mapping[str, Callable[[], float]], rounds: int) -> Rates:
-    """Measure every side once per round, in an order that turns, after one round that does not count.
+def interleaved(sides: Mapping[str, Callable[[], float]], rounds: int, warm_up: bool = True) -> Rates:
+    """Measure every side once per round, in an order that turns, after one round to warm up that does not count.
 
     Machines are shared and their speed drifts: only figures of the same round are compared.
     """
     names = list(sides)
     rates: Rates = {name: [] for name in names}
-    for number in range(-1, rounds):
+    for number in range(-1 if warm_up else 0, rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             rate = sides[name]()
