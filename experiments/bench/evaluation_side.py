@@ -20,7 +20,8 @@ from chunkwise.config import TrainConfig
 from chunkwise.data.corpora.prepare import prepare_corpus
 from chunkwise.data.loading import BadAudio, SpeechDataset, listed, speaker, transcript
 from chunkwise.decoding.search import DecodingConfig, build_search
-from chunkwise.evaluation.evaluate import EvalConfig, evaluate
+from chunkwise.evaluation.config import EvalConfig
+from chunkwise.evaluation.evaluate import evaluate
 from chunkwise.evaluation.recogniser import Recogniser
 from chunkwise.evaluation.tally import ScoredUtterance, Tally
 from chunkwise.models.context import FULL

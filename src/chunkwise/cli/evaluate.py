@@ -29,14 +29,13 @@ def run(config: EvaluateConfig, folder: Path, command: str) -> None:
 
 def evaluate_on_rank(config: EvaluateConfig, data: DataConfig, folder: Path) -> None:
     """Evaluate as one rank; rank 0 writes `metrics.json` and `hypotheses.jsonl` into the folder."""
-    context = fixed_context(config.chunking)
+    context, streams = fixed_context(config.chunking), None
     checkpoint, trained = assembly.load_trained(config.checkpoint)
     with open_world(config.runtime) as world:
         recogniser = assembly.load_recogniser(checkpoint, trained, config.decoding, world.device)
         splits = assembly.shared_corpus(data, world).splits
         if (cuts := splits.get(config.eval.split)) is None:
             raise ValueError(f"eval.split={config.eval.split} is none of {data.corpus}'s splits: {', '.join(splits)}")
-        streams = None
         if config.eval.path is EvalPath.streaming:
             streams = describe_streams(recogniser, context, config.eval.piece_ms, config.eval.max_batch_utterances)
         facts = [assembly.checksum(config.checkpoint), config.decoding, context, assembly.git_state()[0]]
