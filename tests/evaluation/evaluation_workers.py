@@ -1,7 +1,6 @@
 """A tiny random recogniser, and what the worker processes of these tests do with it."""
 
 import os
-import signal
 import time
 from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from lhotse import CutSet
 from torch import Tensor
+from training_workers import suffer
 
 from chunkwise.audio.fbank import Fbank, FbankConfig
 from chunkwise.decoding.hypothesis import Hypothesis
@@ -70,15 +70,8 @@ class FaultyRecogniser(Recogniser):
     def search_features(
         self, features: Float[Tensor, "batch frames mels"], lengths: Int[Tensor, " batch"], context: ChunkContext
     ) -> list[Hypothesis]:
-        fault = self.faults.pop() if self.faults else "none"
-        time.sleep(0 if fault == "none" else 2)  # by then the roll tells what this rank does
-        match fault:
-            case "dies":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "stops":
-                os.kill(os.getpid(), signal.SIGSTOP)
-            case "dawdles":
-                time.sleep(self.delay_s)
+        if self.faults:
+            suffer(self.faults.pop(), self.delay_s)
         return super().search_features(features, lengths, context)
 
 

@@ -97,6 +97,20 @@ def _rank(rank: int, size: int, port: int, function: Callable[..., None], args: 
     function(*args)
 
 
+def suffer(fault: str, delay_s: float) -> None:
+    """Die, stop or dawdle, once the roll tells what this rank does."""
+    time.sleep(2)
+    match fault:
+        case "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "stops":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "dawdles":
+            time.sleep(delay_s)
+        case _:
+            raise ValueError(f"fault={fault} is unknown")
+
+
 def meet(config: RuntimeConfig, folder: Path, fault: str, culprit: int) -> None:
     """One rank dies, stops or dawdles before a sum; every rank leaves what it heard of that."""
     rank = int(os.environ["RANK"])
@@ -104,14 +118,7 @@ def meet(config: RuntimeConfig, folder: Path, fault: str, culprit: int) -> None:
         world = open_world(config)
         world.sign("decoding batch 3 of 7")
         if world.rank == culprit:
-            time.sleep(2)  # by now its line is on the roll
-            match fault:
-                case "dies":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                case "stops":
-                    os.kill(os.getpid(), signal.SIGSTOP)
-                case "dawdles":
-                    time.sleep(config.timeout_s / 2)
+            suffer(fault, config.timeout_s / 2)
         try:
             world.barrier("adding up the errors")
             Path(folder, f"{rank}.txt").write_text("met", encoding="utf-8")

@@ -10,7 +10,7 @@ from chunkwise.config import EvaluateConfig, changed_data
 from chunkwise.data.corpora.config import DataConfig
 from chunkwise.evaluation.config import EvalPath
 from chunkwise.evaluation.evaluate import evaluate_contexts
-from chunkwise.evaluation.journal import UNFINISHED, Journal
+from chunkwise.evaluation.journal import Journal
 from chunkwise.evaluation.results import write_evaluation
 from chunkwise.evaluation.streamed import describe_streams, show_latency
 from chunkwise.evaluation.tables import show_rate
@@ -39,7 +39,7 @@ def evaluate_on_rank(config: EvaluateConfig, data: DataConfig, folder: Path) -> 
         if config.eval.path is EvalPath.streaming:
             streams = describe_streams(recogniser, context, config.eval.piece_ms, config.eval.max_batch_utterances)
         facts = [assembly.checksum(config.checkpoint), config.decoding, context, assembly.git_state()[0]]
-        journal = Journal(folder / UNFINISHED, f"{facts} {config.eval.path} {config.eval.piece_ms}")
+        journal = Journal(folder, f"{facts} {config.eval.path} {config.eval.piece_ms}")
         [result] = evaluate_contexts(recogniser, cuts, [context], config.eval, world, journal=journal)
         if world.is_main:
             write_evaluation(folder, result, streams)

@@ -27,9 +27,14 @@ UNFINISHED = ".unfinished"
 class Journal:
     """The finished batches of one evaluation; `question` tells all that its answers depend on but the utterances."""
 
-    folder: Path
+    results: Path  # the evaluation's folder
     question: str
     _stamps: dict[str, str] = field(default_factory=dict, init=False)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the journal has for itself, and removes."""
+        return self.results / UNFINISHED
 
     def resume(self, cuts: Mapping[str, Cut], contexts: int, world: World) -> tuple[list[Tally], set[str]]:
         """What was counted before, one tally per context (on rank 0, empty elsewhere), and whose utterances it is.
@@ -38,15 +43,16 @@ class Journal:
         """
         tallies = [Tally() for _ in range(contexts)]
         self._stamps = {id: _stamp(cut) for id, cut in cuts.items()}
-        done: list[str] = []
+        done = set[str]()
         if world.is_main:
-            lines = [json.dumps(entry, ensure_ascii=False) + "\n" for entry in self._usable(contexts, tallies, done)]
-            shutil.rmtree(self.folder, ignore_errors=True)
-            write_atomically(self.folder / "question.txt", self.question)
+            self._forget_other_questions()
+            lines = [json.dumps(entry, ensure_ascii=False) + "\n" for entry in self._usable(tallies, done)]
             write_atomically(self.folder / "finished.jsonl", "".join(lines))
+            for path in self.folder.glob("rank-*.jsonl"):  # only now: what is done stands in one of the two at any time
+                path.unlink()
             if done:
                 print(f"{len(done)} of {len(cuts)} utterances were decoded before; going on with the rest", flush=True)
-        return tallies, set(json.loads(world.share_text(json.dumps(done))))
+        return tallies, set(json.loads(world.share_text(json.dumps(sorted(done)))))
 
     def append(self, ids: Sequence[str], tallies: Sequence[Tally], rank: int) -> None:
         """Keep a finished batch."""
@@ -58,11 +64,14 @@ class Journal:
         """Forget everything, once the results are written."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _usable(self, contexts: int, tallies: list[Tally], done: list[str]) -> list[dict[str, object]]:
-        """The entries that still answer the question, each utterance once; they are added to `tallies` and `done`."""
+    def _forget_other_questions(self) -> None:
         question = self.folder / "question.txt"
         if not question.is_file() or question.read_text(encoding="utf-8") != self.question:
-            return []
+            self.discard()
+            write_atomically(question, self.question)
+
+    def _usable(self, tallies: list[Tally], done: set[str]) -> list[dict[str, object]]:
+        """The entries of utterances as they are now, each utterance once; they are added to `tallies` and `done`."""
         entries = []
         for path in sorted(self.folder.glob("*.jsonl")):
             for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
@@ -72,10 +81,10 @@ class Journal:
                 except (ValueError, KeyError, TypeError):
                     continue  # cut off while it was written
                 known = all(self._stamps.get(id) == stamp for id, stamp in stamps.items())
-                if known and len(counted) == contexts and not set(done) & stamps.keys():
+                if known and done.isdisjoint(stamps):
                     for total, part in zip(tallies, counted, strict=True):
                         total.include(part)
-                    done.extend(stamps)
+                    done.update(stamps)
                     entries.append(entry)
         return entries
 

@@ -98,8 +98,12 @@ class Tally:
 
     def include(self, other: "Tally") -> None:
         """Add the sums of other utterances."""
-        for name in ("errors", "samples", "compute_us", "loss_unats", "loss_tokens", "without_loss"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.errors += other.errors
+        self.samples += other.samples
+        self.compute_us += other.compute_us
+        self.loss_unats += other.loss_unats
+        self.loss_tokens += other.loss_tokens
+        self.without_loss += other.without_loss
         self.lines += other.lines
         self.latency.include(other.latency)
 
