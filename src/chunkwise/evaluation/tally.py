@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 
 import torch
 from jaxtyping import Float, Int
@@ -31,7 +31,7 @@ class ScoredUtterance:
 
     def to_line(self) -> str:
         """The utterance as one JSON line of `hypotheses.jsonl`."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)}, ensure_ascii=False)
 
     @classmethod
     def from_line(cls, line: str) -> "ScoredUtterance":

@@ -5,7 +5,7 @@ Reference and hypothesis pass through the one normaliser of the project
 separate; characters are the code points of the normalised text, spaces included.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 
 from kaldialign import align, edit_distance
 
@@ -37,7 +37,7 @@ class ErrorCounts:
 
     def __add__(self, other: "ErrorCounts") -> "ErrorCounts":
         """The counts of both sets of utterances together."""
-        return ErrorCounts(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
+        return ErrorCounts(*(getattr(self, name) + getattr(other, name) for name in _NAMES))  # astuple copies deeply
 
     @property
     def word_errors(self) -> int:
@@ -53,6 +53,9 @@ class ErrorCounts:
     def cer(self) -> float | None:
         """The corpus character error rate, a fraction; `None` where the references have no character."""
         return self.character_errors / self.characters if self.characters else None
+
+
+_NAMES = tuple(field.name for field in fields(ErrorCounts))
 
 
 def count_errors(reference: str, hypothesis: str) -> ErrorCounts:
