@@ -22,3 +22,12 @@ def show_rate(rate: float | None) -> str:
     ('18.18 %', 'n/a')
     """
     return "n/a" if rate is None else f"{100 * rate:.2f} %"
+
+
+def show_interval(interval: tuple[float, float]) -> str:
+    """An interval of rates, in percent.
+
+    >>> show_interval((0.021, 0.034))
+    '2.10 to 3.40 %'
+    """
+    return f"{100 * interval[0]:.2f} to {show_rate(interval[1])}"
