@@ -87,6 +87,11 @@ class TrainConfig:
         """Refuse what no single group can see."""
         if self.schedule.by_time and self.training.max_seconds is None:
             raise ValueError("schedule.by_time=true needs a time to end at; set training.max_seconds, e.g. 600")
+        if self.eval.contexts.contexts:
+            raise ValueError(
+                "eval.contexts is a grid for chunkwise-evaluate, and training validates in the contexts of chunking=; "
+                "leave it out, and evaluate the run afterwards"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +104,32 @@ class DataChanges(DataConfig):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateConfig:
-    """`chunkwise-evaluate`: word error rates of a checkpoint in one context."""
+    """`chunkwise-evaluate`: word error rates of a checkpoint in one context or in a grid, or two compared."""
 
     checkpoint: str | None = None  # a run folder or a checkpoint file
+    compare: list[str] = field(default_factory=list)  # instead: two evaluations' folders or hypotheses.jsonl
     data: DataChanges = field(default_factory=DataChanges)
     chunking: ChunkingConfig = field(default_factory=ChunkingConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+
+    def __post_init__(self) -> None:
+        """Refuse what no single group can see."""
+        grid = self.eval.contexts.contexts
+        if grid and self.chunking != ChunkingConfig():
+            raise ValueError(
+                f"eval.contexts holds every context of its grid, so chunking={self.chunking.kind} says nothing; "
+                "leave one of them out"
+            )
+        if self.compare and len(self.compare) != 2:
+            raise ValueError(
+                f"compare=[{','.join(self.compare)}] must name two evaluations, each by its folder or its "
+                "hypotheses.jsonl; try compare=[A,B]"
+            )
+        if self.compare and (self.checkpoint is not None or grid):
+            other = "eval.contexts" if self.checkpoint is None else f"checkpoint={self.checkpoint}"
+            raise ValueError(f"compare reads what was evaluated before, and {other} evaluates; give one of them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,7 +86,7 @@ def evaluate_as_rank(runtime: RuntimeConfig, task: Task, times: int = 1) -> None
         cuts = CutSet.from_file(task.cuts)
         results = [evaluate(recogniser, cuts, context, task.config, world) for _ in range(times)]
         if world.is_main:
-            write_evaluation(task.folder, results[-1])
+            write_evaluation(task.folder, "digits test, full", results[-1])
 
 
 def evaluate_and_listen(runtime: RuntimeConfig, task: Task) -> None:

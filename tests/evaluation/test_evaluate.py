@@ -55,7 +55,7 @@ def test_the_result_does_not_depend_on_ranks_or_batches(
 ) -> None:  # wenet-e2e/wenet#2263
     cuts = make_cuts(LENGTHS, REFERENCES)
     expected = evaluate_ranks(1, cuts, EvalConfig(max_batch_utterances=1))[0]
-    write_evaluation(tmp_path / "expected", expected)
+    write_evaluation(tmp_path / "expected", "digits test, full", expected)
     lines = (tmp_path / "expected" / "hypotheses.jsonl").read_bytes()
     assert expected.utterances is not None
     assert any(utterance.hypothesis for utterance in expected.utterances)
@@ -64,7 +64,7 @@ def test_the_result_does_not_depend_on_ranks_or_batches(
         results = evaluate_ranks(size, cuts, config)
         assert [(result.counts, result.audio_s) for result in results] == [(expected.counts, expected.audio_s)] * size
         assert [result.utterances is None for result in results] == [False] + [True] * (size - 1)
-        write_evaluation(tmp_path / "other", results[0])
+        write_evaluation(tmp_path / "other", "digits test, full", results[0])
         assert (tmp_path / "other" / "hypotheses.jsonl").read_bytes() == lines
 
 

@@ -26,7 +26,9 @@ def write(file: Path, *rows: ScoredUtterance) -> Path:
 
 def test_what_an_evaluation_wrote_is_read_from_file_and_folder(tmp_path: Path) -> None:
     folder = tmp_path / "音 é(1)[x],= #"
-    write_evaluation(folder, Evaluation(counts=ErrorCounts(), audio_s=1.0, compute_s=1.0, utterances=ROWS))
+    write_evaluation(
+        folder, "digits test, full", Evaluation(counts=ErrorCounts(), audio_s=1.0, compute_s=1.0, utterances=ROWS)
+    )
     assert tuple(read_hypotheses(folder)) == ROWS
     assert tuple(read_hypotheses(folder / "hypotheses.jsonl")) == ROWS
 

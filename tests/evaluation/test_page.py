@@ -6,9 +6,8 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
-
-from chunkwise.evaluation.page import write_report
+from chunkwise.evaluation.page import write_page
+from chunkwise.evaluation.results import stored_metrics
 from chunkwise.evaluation.tally import Evaluation, ScoredUtterance
 from chunkwise.evaluation.wer import ErrorCounts, count_errors
 from chunkwise.streaming.latency import Latency
@@ -71,7 +70,7 @@ def evaluation(texts: Sequence[Text], latency: Latency | None = None) -> Evaluat
 
 def pages(folder: Path, result: Evaluation, title: str = "yesno test, full") -> tuple[Page, str, str]:
     """The parsed page, its text, and the Markdown."""
-    write_report(folder, result, title)
+    write_page(folder, title, result, stored_metrics(result))
     assert sorted(file.name for file in folder.iterdir()) == ["report.html", "report.md"]
     html, markdown = (folder.joinpath(f"report.{kind}").read_text(encoding="utf-8") for kind in ("html", "md"))
     return Page(html), html, markdown
@@ -200,9 +199,3 @@ def test_those_who_are_not_named_come_together(tmp_path: Path) -> None:
     page, _, _ = pages(tmp_path, evaluation([*TEXTS, ("one", "", None)]))
     assert page.row("(not named)")[1:7] == ["1", "1", "0", "1", "0", "100.00 %"]
     assert page.row("word errors (WER)")[4].endswith("(over 5 utterances)")
-
-
-def test_a_rank_without_the_utterances_cannot_report(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="only rank 0"):
-        write_report(tmp_path, replace(evaluation(TEXTS), utterances=None), "t")
-    assert list(tmp_path.iterdir()) == []

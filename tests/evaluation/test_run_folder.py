@@ -39,6 +39,7 @@ METRICS = StoredMetrics(
     characters=0,
     character_errors=0,
     wer=None,
+    wer_interval=None,
     cer=None,
     audio_s=1.0,
 )
@@ -62,6 +63,22 @@ def test_evaluations_are_found_by_split_and_context(tmp_path: Path) -> None:
     found = read_evaluations(tmp_path)
     assert set(found) == {("test_other", context.label) for context in contexts}
     assert found["test_other", "full"] == StoredEvaluation(metrics=METRICS, timing=TIMING)
+
+
+def test_the_evaluations_of_a_grid_are_found_and_one_by_itself_counts_before_them(tmp_path: Path) -> None:
+    grid = tmp_path / "evaluations" / "test-grid"
+    alone = StoredTiming(compute_s=9.0, rtf=9.0)
+    for folder, timing in (
+        (grid / "test-320ms", TIMING),
+        (grid / "test-640ms", TIMING),
+        (tmp_path / "evaluations" / "test-grid-streaming" / "test-640ms-streaming", TIMING),
+        (evaluation_folder(tmp_path, "test", ChunkContext(8)), alone),
+    ):
+        write_atomically(folder / "metrics.json", to_json(asdict(METRICS)))
+        write_atomically(folder / "timing.json", to_json(asdict(timing)))
+    found = read_evaluations(tmp_path)
+    assert list(found) == [("test", "320ms"), ("test", "640ms"), ("test", "640ms-streaming")]
+    assert found["test", "320ms"].timing == alone
 
 
 def test_a_run_that_was_not_evaluated_is_named(tmp_path: Path) -> None:

@@ -120,7 +120,12 @@ def test_latency_does_not_depend_on_the_number_of_ranks(
         summaries.append(summary)
     assert all(summary == summaries[0] for summary in summaries)
     assert summaries[0]["first_token_ms"]["count"] > 3
-    write_evaluation(tmp_path, first, describe_streams(recognisers[0], ChunkContext(4, 1), 100.0, 64))
+    write_evaluation(
+        tmp_path,
+        "digits test, full",
+        first,
+        describe_streams(recognisers[0], ChunkContext(4, 1), EvalConfig(path=EvalPath.streaming)),
+    )
     assert '"lookahead_samples": 2680' in (tmp_path / "latency.json").read_text(encoding="utf-8")
     assert "first token" in show_latency(first.latency)
 

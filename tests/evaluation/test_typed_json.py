@@ -20,6 +20,11 @@ class Inner:
 
 
 @dataclass(frozen=True)
+class Rate:
+    between: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
 class Outer:
     name: str
     colour: Colour
@@ -47,6 +52,14 @@ def test_nested_values_become_dataclasses() -> None:
 def test_a_wrong_value_is_named(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse(Outer, {**VALUE, **change})
+
+
+def test_a_pair_that_may_be_missing() -> None:
+    assert parse(Rate, {"between": None}) == Rate(None)
+    assert parse(Rate, {"between": [0, 1.5]}) == Rate((0.0, 1.5))
+    for wrong, message in (([1.0], "must hold 2 values"), ([1.0, "2"], r"between\[1\]='2'"), (1.0, "must be a list")):
+        with pytest.raises(ValueError, match=message):
+            parse(Rate, {"between": wrong})
 
 
 def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from chunkwise.config import COMMANDS, conf_dir, read, register, to_yaml
+from chunkwise.evaluation.run_folder import evaluation_name
 from chunkwise.models.context import ChunkContext
 from chunkwise.training.checkpoint import find_checkpoint
 from chunkwise.training.roll_call import RankError
@@ -56,6 +57,7 @@ def application(command: str, run: Run) -> Callable[[], None]:
         register()
         OmegaConf.register_new_resolver("evaluations", _evaluations, replace=True)
         OmegaConf.register_new_resolver("dependencies", _dependencies, replace=True)
+        OmegaConf.register_new_resolver("evaluation", _evaluation, replace=True)
         OmegaConf.register_new_resolver("context", _context, replace=True)
         OmegaConf.register_new_resolver("launch_time", _launch_time, replace=True)
         os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors, and they are told as all others are
@@ -97,9 +99,11 @@ def _sentence(error: Exception) -> str:
     return "; ".join([*dict.fromkeys(told), "see --help"])
 
 
-def _evaluations(checkpoint: str | None) -> str:
-    """Where the evaluations of a checkpoint go: a folder of its run."""
+def _evaluations(checkpoint: str | None, compare: Sequence[str] = ()) -> str:
+    """Where the evaluations of a checkpoint go: a folder of its run; comparisons of two have their own."""
     with one_sentence_errors(raise_again=False):
+        if compare:
+            return "runs/comparisons"
         if checkpoint is None:
             raise ValueError("checkpoint=null must name a run folder or a checkpoint file; try checkpoint=runs/demo")
         found = find_checkpoint(Path(checkpoint))
@@ -117,11 +121,19 @@ def _run_folder(checkpoint: Path) -> Path:
     return checkpoint.parents[1] if checkpoint.parent.name == "checkpoints" else checkpoint.parent
 
 
-def _context(chunk_frames: int | None, left_chunks: int | None, path: str) -> str:
-    """The name of a context, and of the streaming path, in a folder's name."""
+def _evaluation(*, _root_: DictConfig) -> str:
+    """The name of the folder that `chunkwise-evaluate` writes."""
+    if _root_.compare:
+        return _launch_time()
+    chunking, config = _root_.chunking, _root_.eval
+    label = "grid" if config.contexts.chunk_frames else _context(chunking.chunk_frames, chunking.left_chunks)
+    return evaluation_name(config.split, label, config.path)
+
+
+def _context(chunk_frames: int | None, left_chunks: int | None) -> str:
+    """The name of a context in a folder's name."""
     with one_sentence_errors(raise_again=False):
-        label = ChunkContext(chunk_frames, left_chunks).label
-        return f"{label}-streaming" if path == "streaming" else label
+        return ChunkContext(chunk_frames, left_chunks).label
 
 
 def _launch_time() -> str:

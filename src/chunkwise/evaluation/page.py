@@ -12,7 +12,9 @@ from chunkwise.evaluation.confusions import Confusion, most_frequent
 from chunkwise.evaluation.layout import MARKS, Alignment, Picture, Section, Table, to_html, to_markdown
 from chunkwise.evaluation.report import hardest_utterances
 from chunkwise.evaluation.result_plots import SpeakerRate, plot_delays, plot_errors, plot_speakers
+from chunkwise.evaluation.run_folder import StoredMetrics
 from chunkwise.evaluation.significance import Block, Interval, block_of, wer_interval
+from chunkwise.evaluation.spelling import Spelling
 from chunkwise.evaluation.streamed import NAMES
 from chunkwise.evaluation.tables import show_interval, show_rate
 from chunkwise.evaluation.tally import Evaluation, ScoredUtterance
@@ -26,26 +28,28 @@ _SPEAKER_RESAMPLES = 2_000
 _KINDS = ("substitutions", "deletions", "insertions")
 
 
-def write_report(folder: Path, evaluation: Evaluation, title: str) -> None:
-    """Write both files, each whole or not at all; rank 0, which holds the utterances, calls this."""
-    if evaluation.utterances is None:
-        raise ValueError(f"{folder}: only rank 0 holds the utterances, so only rank 0 can report them")
+def write_page(
+    folder: Path, title: str, evaluation: Evaluation, metrics: StoredMetrics, spelling: Spelling | None = None
+) -> None:
+    """Write both files, each whole or not at all, of an evaluation that holds its utterances."""
     utterances = evaluation.utterances
+    assert utterances is not None, "only rank 0 holds the utterances"
     sections = [
-        _rates(evaluation, utterances),
+        _rates(evaluation, utterances, metrics.wer_interval),
         _hardest(utterances),
         _confusions(utterances),
         *_speakers(utterances),
+        *([] if spelling is None or not spelling.misspellings else [_spelling(spelling)]),
         *([] if evaluation.latency is None else [_latency(evaluation.latency)]),
     ]
     write_atomically(folder / "report.html", to_html(title, sections))
     write_atomically(folder / "report.md", to_markdown(title, sections))
 
 
-def _rates(evaluation: Evaluation, utterances: Sequence[ScoredUtterance]) -> Section:
+def _rates(evaluation: Evaluation, utterances: Sequence[ScoredUtterance], interval: Interval | None) -> Section:
     counts = evaluation.counts
     rows = [
-        ["word errors (WER)", counts.word_errors, counts.words, _interval_and_block(utterances)],
+        ["word errors (WER)", counts.word_errors, counts.words, _interval_and_block(utterances, interval)],
         *([f"– {name}", getattr(counts, name), counts.words, ""] for name in _KINDS),
         ["character errors (CER)", counts.character_errors, counts.characters, ""],
         ["utterances with an error", counts.sentence_errors, counts.utterances, ""],
@@ -64,9 +68,8 @@ def _rates(evaluation: Evaluation, utterances: Sequence[ScoredUtterance]) -> Sec
     return Section(heading="Error rates", blocks=blocks)
 
 
-def _interval_and_block(utterances: Sequence[ScoredUtterance]) -> str:
+def _interval_and_block(utterances: Sequence[ScoredUtterance], interval: Interval | None) -> str:
     """The interval, and what its resamples drew."""
-    interval = wer_interval(utterances)
     if interval is None:
         return "n/a"
     block = block_of(utterances)
@@ -171,6 +174,20 @@ def _speaker_row(speaker: _Speaker, interval: Interval | None) -> list[str]:
         show_rate(speaker.wer),
         "n/a" if interval is None else show_interval(interval),
     ]
+
+
+def _spelling(spelling: Spelling) -> Section:
+    misspellings = spelling.misspellings
+    shown = misspellings[:HARDEST]
+    first = f"The first {len(shown)}. " if len(shown) < len(misspellings) else ""
+    note = (
+        f"{len(misspellings):,} transcripts do not come back from the tokenizer, whatever the model hears: "
+        f"{spelling.oov_words:,} of {spelling.words:,} words are out of its vocabulary "
+        f"({show_rate(spelling.oov_rate)}). {first}{MARKS}"
+    )
+    rows = [[row.id, Alignment.of(row.reference, row.spelled)] for row in shown]
+    table = Table(header=["id", "transcript, and what comes back"], rows=rows)
+    return Section(heading="Transcripts that the model cannot spell", blocks=[note, table])
 
 
 def _latency(latency: Latency) -> Section:

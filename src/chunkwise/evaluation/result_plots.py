@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ticker import MaxNLocator
@@ -30,6 +31,36 @@ class SpeakerRate:
     name: str
     wer: float
     interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridRates:
+    """Word error rates, fractions or `None` where undefined, of the full context and of a grid of contexts."""
+
+    full: float | None
+    columns: Sequence[str]
+    rows: Sequence[str]
+    cells: Sequence[Sequence[float | None]]  # row by row
+
+
+def plot_grid(title: str, rates: GridRates) -> bytes:
+    """The grid as a table whose cells are the darker the more errors there are, below the full context's one."""
+    size = 2.4 + 1.05 * max(3, len(rates.columns)), 1.6 + 0.42 * (1 + len(rates.rows))
+    figure = Figure(figsize=size, layout="constrained", dpi=130)
+    above, below = figure.subplots(2, 1, height_ratios=[1, len(rates.rows)])
+    known = [rate for row in [[rates.full], *rates.cells] for rate in row if rate is not None]
+    scale = Normalize(min(known, default=0.0), max(known, default=0.0) + 1e-9)
+    _draw_cells(above, [[rates.full]], scale)
+    above.set_yticks([0], ["full context"])
+    above.set_xticks([])
+    _draw_cells(below, rates.cells, scale)
+    below.set_yticks(range(len(rates.rows)), rates.rows)
+    below.set_xticks(range(len(rates.columns)), rates.columns)
+    below.set_xlabel("chunk size", fontsize=9)
+    below.set_ylabel("left context", fontsize=9)
+    above.set_title("WER (%)", loc="left", fontsize=9, color=_INK)
+    figure.suptitle(title, fontsize=10, color=_INK, parse_math=False)
+    return _png(figure)
 
 
 def plot_errors(utterances: Sequence[ScoredUtterance]) -> bytes:
@@ -74,11 +105,24 @@ def plot_delays(delays: Mapping[str, Delays]) -> bytes:
     return _png(figure)
 
 
+def _draw_cells(axes: Axes, cells: Sequence[Sequence[float | None]], scale: Normalize) -> None:
+    values = np.ma.masked_invalid([[np.nan if rate is None else rate for rate in row] for row in cells])
+    axes.imshow(values, cmap="Blues", norm=scale, alpha=0.8, aspect="auto")
+    for row, column in np.ndindex(values.shape):
+        rate = cells[row][column]
+        color = "white" if rate is not None and scale(rate) > 0.6 else _INK
+        text = "n/a" if rate is None else f"{100 * rate:.2f}"
+        axes.text(column, row, text, ha="center", va="center", color=color, fontsize=9)
+    axes.tick_params(length=0, labelsize=8)
+    axes.spines[:].set_visible(False)
+
+
 def _draw_counts(axes: Axes, utterances: Sequence[ScoredUtterance]) -> None:
     counts = Counter(min(row.word_errors, _MOST_ERRORS) for row in utterances)
     most = max(counts, default=0)
     labels = [f"{errors}" if errors < _MOST_ERRORS else f"{errors}+" for errors in range(most + 1)]
-    axes.bar(labels, [counts[errors] for errors in range(most + 1)], color=_BLUE, width=0.8)
+    axes.bar(range(most + 1), [counts[errors] for errors in range(most + 1)], color=_BLUE, width=0.8)
+    axes.set_xticks(range(most + 1), labels)
     axes.set(xlabel="word errors in an utterance", ylabel="utterances")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     _tidy(axes, "y")
@@ -87,14 +131,17 @@ def _draw_counts(axes: Axes, utterances: Sequence[ScoredUtterance]) -> None:
 def _draw_lengths(axes: Axes, utterances: Sequence[ScoredUtterance]) -> None:
     """WER by the number of spoken words; above each bar, of how many utterances."""
     rows = [(len(row.reference.split()), row.word_errors) for row in utterances]
+    labels = list[str]()
     for low, high in _LENGTHS:
         some = [(words, errors) for words, errors in rows if words >= low and (high is None or words <= high)]
         if some:
             words, errors = map(sum, zip(*some, strict=True))
-            [bar] = axes.bar([f"{low}+" if high is None else f"{low}–{high}"], [100 * errors / words], color=_RED)
+            [bar] = axes.bar([len(labels)], [100 * errors / words], color=_RED)
+            labels.append(f"{low}+" if high is None else f"{low}–{high}")
             place = bar.get_x() + bar.get_width() / 2, bar.get_height()
             offset = {"textcoords": "offset points", "xytext": (0, 3), "ha": "center", "fontsize": 8, "color": _INK}
             axes.annotate(f"{len(some)} utt.", place, **offset)
+    axes.set_xticks(range(len(labels)), labels)
     axes.set(xlabel="words in the reference", ylabel="WER (%)")
     axes.set_ylim(0, max(1.0, 1.12 * axes.get_ylim()[1]))
     _tidy(axes, "y")

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from chunkwise.evaluation.config import EvalPath
 from chunkwise.evaluation.typed_json import read_json, to_json, write_atomically
 from chunkwise.evaluation.wer import ErrorCounts
 from chunkwise.models.context import ChunkContext
@@ -63,6 +64,7 @@ class StoredMetrics:
     characters: int
     character_errors: int
     wer: float | None
+    wer_interval: tuple[float, float] | None  # of 95 %, by the bootstrap
     cer: float | None
     audio_s: float
 
@@ -88,23 +90,36 @@ class StoredEvaluation:
     timing: StoredTiming
 
 
+def evaluation_name(split: str, contexts: str, path: EvalPath) -> str:
+    """The name of an evaluation's folder, from the label of its context, or `grid`.
+
+    >>> evaluation_name("test", "640ms", EvalPath.streaming)
+    'test-640ms-streaming'
+    """
+    return f"{split}-{contexts}{'-streaming' if path is EvalPath.streaming else ''}"
+
+
 def evaluation_folder(run: Path, split: str, context: ChunkContext) -> Path:
-    """Where a run keeps the evaluation of a split under a context.
+    """Where a run keeps the masked evaluation of a split under a context.
 
     >>> evaluation_folder(Path("run"), "test", ChunkContext(chunk_frames=16, left_chunks=None)).as_posix()
     'run/evaluations/test-640ms'
     """
-    return run / "evaluations" / f"{split}-{context.label}"
+    return run / "evaluations" / evaluation_name(split, context.label, EvalPath.masked)
 
 
 def read_evaluations(run: Path) -> dict[tuple[str, str], StoredEvaluation]:
-    """All evaluations that a run folder holds, by (split, context label), in the order of their names."""
-    folders = [file.parent for file in sorted((run / "evaluations").glob("*-*/metrics.json"))]
+    """All evaluations that a run folder holds, by (split, context label), in the order of their names.
+
+    Those of a grid are among them; where a context was also evaluated by itself, that counts.
+    """
+    files = [file for folder in ("*-grid*/*-*", "*-*") for file in (run / "evaluations").glob(f"{folder}/metrics.json")]
+    folders = {file.parent.name: file.parent for file in files}
     if not folders:
         raise FileNotFoundError(f"{run / 'evaluations'} holds no SPLIT-CONTEXT/metrics.json; evaluate the run first")
     found = {}
-    for folder in folders:
-        split, context = folder.name.split("-", 1)
+    for name, folder in sorted(folders.items()):
+        split, context = name.split("-", 1)
         metrics = read_json(StoredMetrics, folder / "metrics.json")
         found[split, context] = StoredEvaluation(
             metrics=metrics, timing=read_json(StoredTiming, folder / "timing.json")

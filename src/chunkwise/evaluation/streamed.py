@@ -8,6 +8,7 @@ from lhotse.cut import Cut
 
 from chunkwise.data.batches import Batch
 from chunkwise.decoding.hypothesis import Hypothesis
+from chunkwise.evaluation.config import EvalConfig, EvalPath
 from chunkwise.evaluation.recogniser import Recogniser, inference
 from chunkwise.evaluation.wer import align_words
 from chunkwise.models.context import ChunkContext
@@ -86,10 +87,13 @@ def stream_batch(
         return [session.search.hypotheses(session.state.search)[0] for session in sessions]
 
 
-def describe_streams(
-    recogniser: Recogniser, context: ChunkContext, piece_ms: float, at_a_time: int
-) -> dict[str, object]:
-    """What `latency.json` says of the streams besides the delays; the look-ahead is measured, not only declared."""
+def describe_streams(recogniser: Recogniser, context: ChunkContext, config: EvalConfig) -> dict[str, object] | None:
+    """What `latency.json` says of the streams besides the delays; the look-ahead is measured, not only declared.
+
+    `None` on the masked path.
+    """
+    if config.path is EvalPath.masked:
+        return None
     rate_hz = recogniser.fbank.config.sample_rate_hz
     session = Session(recogniser.model, recogniser.fbank, recogniser.tokenizer, recogniser.search, context, rate_hz)
     declared, measured = lookahead_samples(recogniser.fbank, context), measured_lookahead_samples(session)
@@ -97,8 +101,8 @@ def describe_streams(
         raise RuntimeError(f"the first chunk ran after {measured} samples, but {declared} were declared")
     return {
         "context": context.label,
-        "streams_at_a_time": at_a_time,
-        "piece_ms": piece_ms,
+        "streams_at_a_time": config.max_batch_utterances,
+        "piece_ms": config.piece_ms,
         "lookahead_samples": measured,
         "lookahead_ms": lookahead_ms(recogniser.fbank, context),
     }

@@ -16,12 +16,12 @@ def to_json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 file so that a reader sees the old text or the new, never a part."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file, texts in UTF-8, so that a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        draft.write_text(text, encoding="utf-8", newline="\n")
+        draft.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
@@ -74,10 +74,16 @@ def parse(kind: type[T], value: object, where: str = "") -> T:
 def _convert(hint: Any, value: object, where: str) -> object:
     if is_dataclass(hint) and isinstance(hint, type):
         return parse(hint, value, where)
+    if isinstance(hint, UnionType) and any(get_origin(part) is tuple for part in get_args(hint)):
+        [hint] = [part for part in get_args(hint) if part is not type(None)]
+        return None if value is None else _convert(hint, value, where)
     if get_origin(hint) is tuple:
+        parts = get_args(hint)
         if not isinstance(value, list):
             raise ValueError(f"{where}={value!r} must be a list")
-        return tuple(_convert(get_args(hint)[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+        if parts[-1] is not Ellipsis and len(parts) != len(value):
+            raise ValueError(f"{where}={value!r} must hold {len(parts)} values")
+        return tuple(_convert(parts[0], item, f"{where}[{index}]") for index, item in enumerate(value))
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         if value not in list(hint):
             raise ValueError(f"{where}={value!r} must be one of {', '.join(hint)}")
