@@ -21,7 +21,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Rate:
-    between: tuple[float, float] | None
+    between: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def test_a_wrong_value_is_named(change: dict[str, Any], message: str) -> None:
 
 
 def test_a_pair_that_may_be_missing() -> None:
-    assert parse(Rate, {"between": None}) == Rate(None)
+    assert parse(Rate, {"between": None}) == parse(Rate, {}) == Rate(None)
     assert parse(Rate, {"between": [0, 1.5]}) == Rate((0.0, 1.5))
     for wrong, message in (([1.0], "must hold 2 values"), ([1.0, "2"], r"between\[1\]='2'"), (1.0, "must be a list")):
         with pytest.raises(ValueError, match=message):

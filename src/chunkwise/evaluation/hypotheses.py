@@ -76,7 +76,7 @@ def _read_line(line: str, where: str) -> ScoredUtterance:
     if not isinstance(row, dict):
         raise ValueError(f"{where} is no scored utterance but {_short(line)}; evaluate again")
     try:
-        utterance = parse(ScoredUtterance, {"speaker": None, **row})
+        utterance = parse(ScoredUtterance, row)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from None
     for key in ("substitutions", "deletions", "insertions"):

@@ -28,9 +28,9 @@ def stored_metrics(evaluation: Evaluation) -> StoredMetrics:
         characters=counts.characters,
         character_errors=counts.character_errors,
         wer=counts.wer,
-        wer_interval=wer_interval(evaluation.utterances or ()),
         cer=counts.cer,
         audio_s=evaluation.audio_s,
+        wer_interval=wer_interval(evaluation.utterances or ()),
     )
 
 

@@ -64,9 +64,9 @@ class StoredMetrics:
     characters: int
     character_errors: int
     wer: float | None
-    wer_interval: tuple[float, float] | None  # of 95 %, by the bootstrap
     cer: float | None
     audio_s: float
+    wer_interval: tuple[float, float] | None = None  # of 95 %, by the bootstrap; older evaluations have none
 
     @property
     def counts(self) -> ErrorCounts:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import UnionType
@@ -46,7 +46,7 @@ def read_json(kind: type[T], path: Path) -> T:
 
 
 def parse(kind: type[T], value: object, where: str = "") -> T:
-    """A dataclass from JSON's plain types, with every key present, known and of its type.
+    """A dataclass from JSON's plain types: every key known and of its type; one with a default may be missing.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -66,9 +66,11 @@ def parse(kind: type[T], value: object, where: str = "") -> T:
     prefix = f"{where}." if where else ""
     if unknown := sorted(value.keys() - hints.keys()):
         raise ValueError(f"{prefix}{unknown[0]} is no known key; the keys are {', '.join(hints)}")
-    if missing := [name for name in hints if name not in value]:
+    declared: Any = kind  # pyright does not know that it is a dataclass
+    needed = [f.name for f in fields(declared) if f.default is MISSING and f.default_factory is MISSING]
+    if missing := [name for name in needed if name not in value]:
         raise ValueError(f"{prefix}{missing[0]} is missing")
-    return kind(**{name: _convert(hint, value[name], f"{prefix}{name}") for name, hint in hints.items()})
+    return kind(**{name: _convert(hints[name], item, f"{prefix}{name}") for name, item in value.items()})
 
 
 def _convert(hint: Any, value: object, where: str) -> object:
