@@ -1,5 +1,6 @@
 """Every utterance is scored exactly once, and the result is the same for any number of ranks and any batches."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -56,16 +57,24 @@ def test_the_result_does_not_depend_on_ranks_or_batches(
     cuts = make_cuts(LENGTHS, REFERENCES)
     expected = evaluate_ranks(1, cuts, EvalConfig(max_batch_utterances=1))[0]
     write_evaluation(tmp_path / "expected", "digits test, full", expected)
-    lines = (tmp_path / "expected" / "hypotheses.jsonl").read_bytes()
+    files = ["hypotheses.jsonl", "metrics.json", "report.md", "report.html"]
+    alone = {name: (tmp_path / "expected" / name).read_bytes() for name in files}
     assert expected.utterances is not None
     assert any(utterance.hypothesis for utterance in expected.utterances)
-    for size, batch, kind in ((2, 4, "sharded"), (3, 64, "sharded"), (11, 2, "sharded"), (2, 3, "single")):
+    for size, batch, kind in (
+        (2, 4, "sharded"),
+        (3, 64, "sharded"),
+        (5, 1, "sharded"),
+        (11, 2, "sharded"),
+        (2, 3, "single"),
+    ):
         config = EvalConfig(kind=EvalKind(kind), max_batch_utterances=batch, max_batch_s=7.0)
-        results = evaluate_ranks(size, cuts, config)
+        shuffled = CutSet.from_cuts(random.Random(size).sample(list(cuts), len(cuts)))
+        results = evaluate_ranks(size, shuffled, config)
         assert [(result.counts, result.audio_s) for result in results] == [(expected.counts, expected.audio_s)] * size
         assert [result.utterances is None for result in results] == [False] + [True] * (size - 1)
         write_evaluation(tmp_path / "other", "digits test, full", results[0])
-        assert (tmp_path / "other" / "hypotheses.jsonl").read_bytes() == lines
+        assert {name: (tmp_path / "other" / name).read_bytes() for name in files} == alone
 
 
 def test_the_counts_are_those_of_the_listed_utterances(make_cuts: MakeCuts, evaluate_ranks: EvaluateRanks) -> None:
@@ -74,6 +83,9 @@ def test_the_counts_are_those_of_the_listed_utterances(make_cuts: MakeCuts, eval
     assert [row.id for row in result.utterances] == [f"u{index:02d}" for index in range(9)]
     assert [row.reference for row in result.utterances] == REFERENCES
     assert {row.speaker for row in result.utterances} == {"s"}
+    spelled = sum(len(text) + 1 for text in REFERENCES if text)  # and the mark of a word's start, before each text
+    assert (result.reference_tokens, result.unknown_tokens) == (spelled, 0)
+    assert result.hypothesis_tokens >= sum(len(row.hypothesis) for row in result.utterances)
     scored = (count_errors(row.reference, row.hypothesis) for row in result.utterances)
     assert result.counts == reduce(add, scored, ErrorCounts())
     assert result.audio_s == sum(LENGTHS) / 16_000

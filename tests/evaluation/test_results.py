@@ -29,7 +29,17 @@ def test_the_metrics_hold_integers_first_in_a_fixed_order(tmp_path: Path) -> Non
     write_evaluation(tmp_path / "évaluation [1]", "digits test, full", EVALUATION)
     metrics = json.loads((tmp_path / "évaluation [1]" / "metrics.json").read_text(encoding="utf-8"))
     errors = ["utterances", "words", "substitutions", "deletions", "insertions", "sentence_errors"]
-    assert list(metrics) == [*errors, "characters", "character_errors", "wer", "cer", "audio_s", "wer_interval"]
+    tokens = ["reference_tokens", "unknown_tokens", "hypothesis_tokens"]
+    assert list(metrics) == [
+        *errors,
+        "characters",
+        "character_errors",
+        "wer",
+        "cer",
+        "audio_s",
+        "wer_interval",
+        *tokens,
+    ]
     assert metrics["words"] == 16_777_217
     assert metrics["wer"] == 3 / 16_777_217
     timing = json.loads((tmp_path / "évaluation [1]" / "timing.json").read_text(encoding="utf-8"))

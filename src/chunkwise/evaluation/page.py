@@ -58,6 +58,10 @@ def _rates(evaluation: Evaluation, utterances: Sequence[ScoredUtterance], interv
         [name, f"{some:,}", f"{of:,}", show_rate(some / of if of else None), note] for name, some, of, note in rows
     ]
     notes = [f"{counts.utterances:,} utterances, {evaluation.audio_s:,.1f} s of audio."]
+    if evaluation.reference_tokens:
+        unknown = f" ({evaluation.unknown_tokens:,} unknown)" if evaluation.unknown_tokens else ""
+        emitted = f"{evaluation.hypothesis_tokens:,} emitted"
+        notes.append(f"{evaluation.reference_tokens:,} tokens in the references{unknown}, {emitted}.")
     if evaluation.loss_per_token is not None:
         notes.append(f"The loss is {evaluation.loss_per_token:.4f} nats per token.")
     table = Table(header=["", "count", "of", "rate", "95 % interval"], rows=shown)

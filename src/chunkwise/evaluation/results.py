@@ -31,6 +31,9 @@ def stored_metrics(evaluation: Evaluation) -> StoredMetrics:
         cer=counts.cer,
         audio_s=evaluation.audio_s,
         wer_interval=wer_interval(evaluation.utterances or ()),
+        reference_tokens=evaluation.reference_tokens,
+        unknown_tokens=evaluation.unknown_tokens,
+        hypothesis_tokens=evaluation.hypothesis_tokens,
     )
 
 

@@ -67,6 +67,9 @@ class StoredMetrics:
     cer: float | None
     audio_s: float
     wer_interval: tuple[float, float] | None = None  # of 95 %, by the bootstrap; older evaluations have none
+    reference_tokens: int = 0  # of the tokenizer; older evaluations did not count them
+    unknown_tokens: int = 0  # in the references
+    hypothesis_tokens: int = 0
 
     @property
     def counts(self) -> ErrorCounts:

@@ -71,6 +71,8 @@ class Scorer:
 
     def _count(self, tally: Tally, batch: Batch, hypotheses: Sequence[Hypothesis]) -> None:
         tally.samples = int(batch.lengths.sum())
+        references = batch.tokens[torch.arange(batch.tokens.shape[1]) < batch.token_lengths.cpu()[:, None]]
+        tally.add_tokens(references, [hypothesis.tokens for hypothesis in hypotheses])
         texts = [self.recogniser.text(hypothesis) for hypothesis in hypotheses]
         tally.add_texts(batch.ids, batch.texts, texts, [speaker(self.cuts[id]) for id in batch.ids])
 

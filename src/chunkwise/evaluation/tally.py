@@ -11,6 +11,7 @@ from torch import Tensor
 from chunkwise.evaluation.wer import ErrorCounts, count_errors
 from chunkwise.streaming.latency import Latency
 from chunkwise.text.normalisation import normalise
+from chunkwise.text.tokenizer import UNKNOWN
 from chunkwise.typing import Seconds, World
 
 
@@ -55,6 +56,9 @@ class Evaluation:
     loss_per_token: float | None = None  # nats; `None` where no loss was asked for, or none is finite
     latency: Latency | None = None  # of streams, on rank 0; `None` elsewhere, and where nothing was streamed
     utterances_without_loss: int = 0  # too short for their transcript, hence outside `loss_per_token`
+    reference_tokens: int = 0  # the tokenizer's units in the references
+    unknown_tokens: int = 0  # of those, how many stand for what it cannot spell
+    hypothesis_tokens: int = 0  # emitted
 
     @property
     def rtf(self) -> float | None:
@@ -72,6 +76,9 @@ class Tally:
     loss_unats: int = 0  # millionths of a nat
     loss_tokens: int = 0
     without_loss: int = 0
+    reference_tokens: int = 0
+    unknown_tokens: int = 0
+    hypothesis_tokens: int = 0
     lines: list[str] = field(default_factory=list)
     latency: Latency = field(default_factory=Latency)
 
@@ -96,6 +103,12 @@ class Tally:
         self.loss_tokens += int(tokens[finite].sum())
         self.without_loss += int((~finite).sum())
 
+    def add_tokens(self, references: Int[Tensor, " tokens"], hypotheses: Sequence[Sequence[int]]) -> None:
+        """Count the tokens of all references together, and those that were emitted."""
+        self.reference_tokens += len(references)
+        self.unknown_tokens += int((references == UNKNOWN).sum())
+        self.hypothesis_tokens += sum(map(len, hypotheses))
+
     def include(self, other: "Tally") -> None:
         """Add the sums of other utterances."""
         self.errors += other.errors
@@ -104,6 +117,9 @@ class Tally:
         self.loss_unats += other.loss_unats
         self.loss_tokens += other.loss_tokens
         self.without_loss += other.without_loss
+        self.reference_tokens += other.reference_tokens
+        self.unknown_tokens += other.unknown_tokens
+        self.hypothesis_tokens += other.hypothesis_tokens
         self.lines += other.lines
         self.latency.include(other.latency)
 
@@ -121,21 +137,24 @@ class Tally:
 
     def merge(self, rate_hz: int, world: World) -> Evaluation:
         """All ranks' sums as one result; every rank calls this."""
-        others = [self.samples, self.compute_us, self.loss_unats, self.loss_tokens, self.without_loss]
-        mine = torch.tensor([*astuple(self.errors), *others], dtype=torch.int64, device=world.device)
-        totals = world.sum_counts(mine).tolist()
+        names = [field.name for field in fields(self) if isinstance(getattr(self, field.name), int)]
+        mine = [*astuple(self.errors), *(getattr(self, name) for name in names)]
+        totals = world.sum_counts(torch.tensor(mine, dtype=torch.int64, device=world.device)).tolist()
         num_errors = len(fields(ErrorCounts))
-        samples, compute_us, loss_unats, loss_tokens, without_loss = totals[num_errors:]
+        sums = dict(zip(names, totals[num_errors:], strict=True))
         lines = world.gather_texts(self.lines)
         latencies = world.gather_texts([self.latency.to_text()])
         latency = None if latencies is None else Latency.merged(latencies)
         scored = None if lines is None else sorted(map(ScoredUtterance.from_line, lines), key=lambda row: row.id)
         return Evaluation(
             counts=ErrorCounts(*totals[:num_errors]),
-            audio_s=samples / rate_hz,
-            compute_s=compute_us / 1e6,
+            audio_s=sums["samples"] / rate_hz,
+            compute_s=sums["compute_us"] / 1e6,
             utterances=None if scored is None else tuple(scored),
-            loss_per_token=loss_unats / 1e6 / loss_tokens if loss_tokens else None,
+            loss_per_token=sums["loss_unats"] / 1e6 / sums["loss_tokens"] if sums["loss_tokens"] else None,
             latency=latency if latency is not None and latency.compute.counts else None,
-            utterances_without_loss=without_loss,
+            utterances_without_loss=sums["without_loss"],
+            reference_tokens=sums["reference_tokens"],
+            unknown_tokens=sums["unknown_tokens"],
+            hypothesis_tokens=sums["hypothesis_tokens"],
         )
