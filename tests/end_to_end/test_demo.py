@@ -1,6 +1,7 @@
 """The demo's stages on a tiny model: what it leaves, and what it does not repeat."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def test_the_demo_reports_and_the_second_time_reuses(
     report = (tmp_path / "demo" / "report.md").read_text(encoding="utf-8")
     for words in ("| full |", "training_curve.png", "spectrogram.png", "audio heard"):
         assert words in report
+    pages = re.findall(r"\]\((evaluations/[^)]*)\)", report)
+    assert len(pages) == 4
+    assert all((tmp_path / "demo" / page).is_file() for page in pages)
     assert "reusing" not in capsys.readouterr().out
 
     demo.main()

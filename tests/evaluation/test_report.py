@@ -24,6 +24,7 @@ def make_report(folder: Path) -> Report:
         title="Demo",
         summary="A sentence.",
         errors={"full": ErrorCounts(utterances=3, words=300, substitutions=1), "640ms": ErrorCounts(utterances=3)},
+        pages={"full": folder / "evaluations" / "test-full" / "report.html"},
         curve=curve,
         spectrogram=spectrogram,
         streamed=StreamedTranscript(name="b.wav", reference="one two", partials=partials, final="one too"),
@@ -44,6 +45,7 @@ def test_the_report_shows_rates_pictures_and_partials(tmp_path: Path) -> None:
     assert "| 1.92 s | one \\| two |" in page
     assert "one [two→too]" in page
     assert "1,600,000 parameters" in page
+    assert "plots: [full](evaluations/test-full/report.html)." in page
 
 
 def test_the_summary_holds_percents_seconds_and_parameters(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from chunkwise.cli.stream import stream
 from chunkwise.config import EvaluateConfig, TrainConfig, conf_dir, plain, read, register
 from chunkwise.data.corpora.prepare import prepare_corpus
 from chunkwise.data.loading import listed, load_waveform, transcript
+from chunkwise.evaluation.hypotheses import read_hypotheses
 from chunkwise.evaluation.plots import plot_spectrogram
 from chunkwise.evaluation.report import Report, StreamedTranscript, hardest_utterances, write_report
 from chunkwise.evaluation.run_folder import RunFacts, StoredMetrics, evaluation_folder
 from chunkwise.evaluation.tables import show_rate
-from chunkwise.evaluation.tally import ScoredUtterance
 from chunkwise.evaluation.typed_json import read_json
 from chunkwise.models.context import ENCODER_FRAME_MS, FULL, ChunkContext, ChunkingConfig, ChunkingKind
 from chunkwise.streaming.latency import Latency
@@ -39,8 +39,9 @@ def main() -> None:
         stages.run("prepare", lambda: print(assembly.describe_corpus(prepare_corpus(config.data))), reuse=False)
         stages.run("train", lambda: train.run(config, FOLDER, "make demo"), reuse=done)
         for context in CONTEXTS:
-            metrics = evaluation_folder(FOLDER, "test", context) / "metrics.json"
-            fresh = metrics.exists() and metrics.stat().st_mtime > (FOLDER / "run.json").stat().st_mtime
+            made = [evaluation_folder(FOLDER, "test", context) / name for name in ("report.html", "metrics.json")]
+            trained_at = (FOLDER / "run.json").stat().st_mtime
+            fresh = all(file.exists() and file.stat().st_mtime > trained_at for file in made)
             stages.run(f"evaluate {context.label}", lambda context=context: evaluate(config, context), reuse=fresh)
         streamed = stages.run("stream", lambda: stream_one(config), reuse=False)
         report(config, stages.total_s, cast(StreamedTranscript, streamed))
@@ -94,16 +95,16 @@ def report(config: TrainConfig, total_s: float, streamed: StreamedTranscript) ->
     facts = RunFacts.read(FOLDER)
     folders = {context.label: evaluation_folder(FOLDER, "test", context) for context in CONTEXTS}
     errors = {label: read_json(StoredMetrics, folder / "metrics.json").counts for label, folder in folders.items()}
-    lines = (folders["full"] / "hypotheses.jsonl").read_text(encoding="utf-8").splitlines()
     contents = Report(
         title="Chunkwise on the embedded digits",
         summary=f"A streaming Conformer-Transducer, trained on {facts.train_hours:.1f} hours of synthesised digit "
         f"strings ({facts.device}), tested on voices that it has not heard.",
         errors=errors,
+        pages={label: folder / "report.html" for label, folder in folders.items()},
         curve=FOLDER / "training_curve.png",
         spectrogram=FOLDER / "spectrogram.png",
         streamed=streamed,
-        hardest=hardest_utterances(map(ScoredUtterance.from_line, lines)),
+        hardest=hardest_utterances(read_hypotheses(folders["full"])),
         parameters=facts.parameters,
         train_s=facts.train_s,
         total_s=total_s,

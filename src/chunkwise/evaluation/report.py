@@ -28,7 +28,8 @@ class Report:
     title: str
     summary: str  # one paragraph: what was trained on what
     errors: Mapping[str, ErrorCounts]  # by context label, in the order of the table
-    curve: Path  # pictures, inside the report's folder
+    pages: Mapping[str, Path]  # the evaluations' own reports, inside the report's folder
+    curve: Path  # pictures, there too
     spectrogram: Path
     streamed: StreamedTranscript
     hardest: Sequence[ScoredUtterance] = ()
@@ -44,7 +45,7 @@ def write_report(folder: Path, report: Report) -> None:
             raise FileNotFoundError(f"{picture} is missing, and report.md shows it; plot it first")
     sections = [
         f"# {report.title}\n\n{report.summary}",
-        _error_rates(report.errors),
+        _error_rates(folder, report),
         _training(folder, report),
         _streamed(folder, report),
     ]
@@ -71,7 +72,7 @@ def hardest_utterances(utterances: Iterable[ScoredUtterance], limit: int = 5) ->
     return tuple(sorted(wrong, key=lambda utterance: (-utterance.word_errors, utterance.id))[:limit])
 
 
-def _error_rates(errors: Mapping[str, ErrorCounts]) -> str:
+def _error_rates(folder: Path, report: Report) -> str:
     rows = [
         [
             label,
@@ -80,11 +81,13 @@ def _error_rates(errors: Mapping[str, ErrorCounts]) -> str:
             show_rate(counts.cer),
             f"{counts.sentence_errors} / {counts.utterances}",
         ]
-        for label, counts in errors.items()
+        for label, counts in report.errors.items()
     ]
+    pages = ", ".join(f"[{label}]({_link(folder, page)})" for label, page in report.pages.items())
     header = ["context", "WER", "substitutions", "deletions", "insertions", "words", "CER", "utterances wrong"]
     explanation = "One set of weights; the context says how long the encoder's chunks are.\n\n"
-    return "## Word error rates\n\n" + explanation + markdown_table(header, rows)
+    more = f"\n\nMore of each, with intervals, confusions and plots: {pages}." if pages else ""
+    return "## Word error rates\n\n" + explanation + markdown_table(header, rows) + more
 
 
 def _training(folder: Path, report: Report) -> str:
@@ -114,5 +117,5 @@ def _hardest(utterances: Sequence[ScoredUtterance]) -> str:
     return "## The hardest utterances\n\n" + markdown_table(["id", "errors", "alignment"], rows)
 
 
-def _link(folder: Path, picture: Path) -> str:
-    return picture.relative_to(folder).as_posix().replace(" ", "%20")
+def _link(folder: Path, file: Path) -> str:
+    return file.relative_to(folder).as_posix().replace(" ", "%20")
