@@ -1,7 +1,7 @@
 #!/bin/sh
 # Every run of the precision experiment, then word error rates on the training utterances, a table and a picture.
 # usage: experiments/precision/run.sh FOLDER [OVERRIDE...]
-# Expected on one core without half-precision arithmetic: see experiments/008_precision_overfit/README.md.
+# Expected on one core without half-precision arithmetic: see experiments/012_precision_three_seeds/README.md.
 set -e
 folder=$1
 shift

@@ -47,12 +47,17 @@ def read_run(folder: Path) -> Run:
     return Run(name, facts.setting("seed"), rows, scores["train", "full"].metrics.wer, facts.train_s)
 
 
+def order(run: Run) -> tuple[bool, bool, float, int]:
+    """fp32 first, then bf16, then fp16 from the smallest scale on."""
+    return run.name != "fp32", run.name != "bf16", run.rows[0]["scale"], run.seed
+
+
 def table(runs: dict[str, list[Run]]) -> str:
     """One line per precision and first scale, over its seeds."""
     header = ["precision", "seeds", "final loss per seed", "WER on training", "dropped", "scale, first and last", "s"]
     lines = []
     for name, seeds in runs.items():
-        ends = " ".join(f"{run.final_loss:.4f}" for run in seeds)
+        ends = " ".join(f"{run.final_loss:.1e}" for run in seeds)
         rates = " ".join("·" if run.wer is None else f"{100 * run.wer:.2f} %" for run in seeds)
         dropped = " ".join(f"{run.rows[-1]['skipped_steps']:g}" for run in seeds)
         scales = " ".join(f"{run.rows[0]['scale']:g}→{run.rows[-1]['scale']:g}" for run in seeds)
@@ -72,6 +77,7 @@ def draw(runs: dict[str, list[Run]], picture: Path) -> None:
             if name.startswith("fp16"):
                 _draw_line(below, [(row["step"], row["scale"]) for row in run.rows], colour, label)
     above.set(yscale="log", ylabel="loss per token (nats)", title="Loss of every step, all seeds")
+    above.set_ylim(bottom=1e-8)  # below, fp32's rounding draws
     below.set_yscale("log", base=2)
     below.set(xlabel="optimizer step", ylabel="loss scale", title="Loss scale of fp16")
     above.legend(frameon=False, ncols=2)
@@ -90,7 +96,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=Path("runs/precision.png"))
     chosen = parser.parse_args()
     runs: dict[str, list[Run]] = defaultdict(list)
-    for run in sorted(map(read_run, chosen.runs), key=lambda run: (run.name[:2] == "fp", run.rows[0]["scale"])):
+    for run in sorted(map(read_run, chosen.runs), key=order):
         runs[run.name].append(run)
     print(table(runs))
     draw(runs, chosen.picture)
