@@ -71,10 +71,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="of work on one rank")
     parser.add_argument("--rounds", type=int, default=1)
     arguments = parser.parse_args()
-    bench = Bench(digits_config(), 1)
+    bench = Bench(digits_config(), 4)
     for _ in range(2):  # the first is slower than all that follow
         bench.run(1)
-    bench.copies = max(1, math.ceil(arguments.seconds / bench.taken[1][-1]["evaluation"]))
+    bench.copies = max(1, math.ceil(1.1 * bench.copies * arguments.seconds / bench.taken[1][-1]["evaluation"]))
     bench.taken[1].clear()
     rates = interleaved({"1 rank": bench.side(1), "2 ranks": bench.side(2)}, arguments.rounds, warm_up=False)
     ratios = {

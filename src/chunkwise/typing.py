@@ -14,7 +14,7 @@ Axis names used in shape annotations:
 | `vocab` | output units, blank included |
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -102,6 +102,10 @@ class World(Protocol):
 
     def share_text(self, text: str) -> str:
         """Rank 0's text, on every rank."""
+        ...
+
+    def deal(self, count: int) -> Iterator[int]:
+        """The numbers from 0 to `count` that fall to this rank: each to the rank that first asks for it."""
         ...
 
     def sign(self, doing: str) -> None:

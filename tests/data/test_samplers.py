@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lhotse import AudioSource, CutSet, Recording, SupervisionSegment
@@ -151,16 +152,30 @@ def test_ranks_share_the_stream_of_one_process(tokenizer: Tokenizer) -> None:
             assert [batch.ids for _, batch in resumed] == single[5 * size : 5 * size + 3]
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("count", [0, 1, 7, 103])
-def test_evaluation_deals_each_utterance_once(world_size: int, count: int) -> None:
+def test_evaluation_batches_each_utterance_once_the_longest_first(ranks: int, count: int) -> None:
     # pytorch/pytorch#25162: the standard sampler repeats utterances
-    config = DataConfig(max_batch_s=20)
-    shares = [evaluation_batches(corpus(count), config, rank, world_size) for rank in range(world_size)]
-    dealt = [name for batches in shares for batch in batches for name in ids(batch)]
-    assert sorted(dealt) == sorted(cut.id for cut in corpus(count))
-    seconds = [sum(cut.duration for batch in batches for cut in listed(batch)) for batches in shares]
-    assert max(seconds) - min(seconds) <= 5  # one utterance at most
+    batches = [listed(batch) for batch in evaluation_batches(corpus(count), DataConfig(max_batch_s=20), ranks)]
+    dealt = [cut for batch in batches for cut in batch]
+    assert sorted(cut.id for cut in dealt) == sorted(cut.id for cut in corpus(count))
+    assert [cut.duration for cut in dealt] == sorted((cut.duration for cut in dealt), reverse=True)
+    assert all(len(batch) == 1 or len(batch) * batch[0].duration <= 20 for batch in batches)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+def test_ranks_of_unequal_speed_end_evaluation_together(ranks: int) -> None:
+    durations = np.random.default_rng(0).gamma(4.0, 2.0, 2000)
+    cuts = [cut_of(f"u{index:04}", 0.3 + seconds) for index, seconds in enumerate(durations)]
+    batches = evaluation_batches(cuts, DataConfig(max_batch_s=120), ranks)
+    lengths_s = [sum(cut.duration for cut in listed(batch)) for batch in batches]
+    speeds = np.linspace(1.0, 2.0, ranks)  # the last is twice as fast as the first
+    busy_until = np.zeros(ranks)
+    for seconds in lengths_s:
+        free = int(busy_until.argmin())
+        busy_until[free] += seconds / speeds[free]
+    ideal = sum(lengths_s) / speeds.sum()
+    assert busy_until.max() < 1.01 * ideal + 1.0
 
 
 def test_what_cannot_be_trained_is_named_with_numbers(tokenizer: Tokenizer) -> None:

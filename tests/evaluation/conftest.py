@@ -1,7 +1,8 @@
 """A tiny random recogniser, short recordings, and ranks that are threads."""
 
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +110,12 @@ class ThreadWorld:
         shared = self.meeting.exchange(self.rank, text)[0]
         assert isinstance(shared, str)
         return shared
+
+    def deal(self, count: int) -> Iterator[int]:
+        pile = self.meeting.exchange(self.rank, itertools.count())[0]
+        assert isinstance(pile, itertools.count)
+        while (number := next(pile)) < count:  # atomic, as CPython's built-in iterators are
+            yield number
 
     def sign(self, doing: str) -> None:
         """Nobody asks a thread."""

@@ -62,16 +62,21 @@ class Task:
 
 @dataclass(frozen=True)
 class FaultyRecogniser(Recogniser):
-    """Meets its faults one by one, each at the next batch."""
+    """One rank meets its fault at its first batch; the others wait until it has come so far."""
 
     faults: list[str]
     delay_s: float
+    begun: Path
 
     def search_features(
         self, features: Float[Tensor, "batch frames mels"], lengths: Int[Tensor, " batch"], context: ChunkContext
     ) -> list[Hypothesis]:
         if self.faults:
+            self.begun.touch()
             suffer(self.faults.pop(), self.delay_s)
+        end = time.monotonic() + 60
+        while not self.begun.exists() and time.monotonic() < end:
+            time.sleep(0.01)
         return super().search_features(features, lengths, context)
 
 
@@ -80,9 +85,10 @@ def evaluate_as_rank(runtime: RuntimeConfig, task: Task, times: int = 1) -> None
     context = ChunkContext(8, 2) if task.config.path is EvalPath.streaming else ChunkContext(None, None)
     recogniser = tiny_recogniser(Tokenizer.load(task.tokenizer))
     with open_world(runtime) as world:
-        if task.fault != "none" and world.rank == task.culprit:
+        if task.fault != "none":
             parts = recogniser.model, recogniser.fbank, recogniser.tokenizer, recogniser.search
-            recogniser = FaultyRecogniser(*parts, [task.fault], runtime.timeout_s / 2)
+            faults = [task.fault] if world.rank == task.culprit else []
+            recogniser = FaultyRecogniser(*parts, faults, runtime.timeout_s / 2, task.folder / "begun")
         cuts = CutSet.from_file(task.cuts)
         results = [evaluate(recogniser, cuts, context, task.config, world) for _ in range(times)]
         if world.is_main:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_workers import collectives, environment, fail, gather_long, idle, meet, run_group
+from training_workers import collectives, draw_slowly, environment, fail, gather_long, idle, meet, run_group
 
 from chunkwise.training.distributed import open_world
 from chunkwise.training.launching import launch
@@ -51,6 +51,16 @@ def test_two_launched_processes_agree_and_leave_this_process_as_it_was() -> None
     }
     assert dict(os.environ) == before
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+def test_each_number_falls_to_one_rank_and_fewer_to_a_slow_one(size: int) -> None:
+    runtime = replace(TWO, processes=size)
+    piles = 30, 0, 2
+    for count, drawn in zip(piles, launch(runtime, draw_slowly, runtime, piles) or (), strict=True):
+        assert sorted(int(line.split()[1]) for line in drawn) == list(range(count))
+        if count == 30 and size > 1:
+            assert sum(line.startswith("0:") for line in drawn) < 15
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,19 @@ def idle(folder: Path) -> None:
     time.sleep(120)
 
 
+def draw_slowly(config: RuntimeConfig, piles: tuple[int, ...]) -> list[list[str]] | None:
+    """What each rank drew from piles of so many numbers; rank 0 is slow."""
+    with open_world(config) as world:
+        drawn = []
+        for count in piles:
+            mine = list[int]()
+            for number in world.deal(count):
+                mine.append(number)
+                time.sleep(0.1 if world.is_main else 0.01)
+            drawn.append(world.gather_texts([f"{world.rank}: {number}" for number in mine]))
+        return drawn if world.is_main else None
+
+
 def fail(config: RuntimeConfig, kind: str) -> None:
     with open_world(config) as world:
         if world.rank == 1:

@@ -105,7 +105,7 @@ def feature_statistics(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and standard deviation per mel bin over the training set, the same on every rank."""
     sample = CutSet.from_cuts(listed(cuts)[:: max(1, len(cuts) // STATISTICS_UTTERANCES)])
-    batches = load_batches(dataset, evaluation_batches(sample, config, world.rank, world.size))
+    batches = load_batches(dataset, evaluation_batches(sample, config)[world.rank :: world.size])
     moments = feature_moments((batch.to(world.device) for batch in batches), fbank)
     moments = Moments(world.sum_values(moments.sums.flatten()).unflatten(0, moments.sums.shape))
     return moments.mean.float(), moments.std.float()

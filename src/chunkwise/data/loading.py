@@ -1,6 +1,6 @@
 """From manifest entries to batches: decoding, one change of rate, tokens, and what happens to bad audio."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import cast
 
@@ -147,7 +147,7 @@ def _stored(recording: Recording) -> tuple[int, Seconds]:
     return rate_hz, duration_s
 
 
-def load_batches(dataset: SpeechDataset, batches: Sequence[CutSet], num_workers: int = 0) -> Iterator[Batch]:
+def load_batches(dataset: SpeechDataset, batches: Iterable[CutSet], num_workers: int = 0) -> Iterator[Batch]:
     """The given batches, once and in order, read ahead by `num_workers` processes of one thread each."""
     # A generator of its own, so that loading draws nothing from the global one.
     yield from DataLoader(

@@ -1,7 +1,6 @@
 """Which utterances form which batch: for training an endless stream with a place, for evaluation an exact split."""
 
 import hashlib
-import heapq
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -172,25 +171,21 @@ class _Placed(Dataset[tuple[Position, Batch]]):
         return position, self.dataset[cuts]
 
 
-def evaluation_batches(
-    cuts: CutSet | Iterable[Cut], config: DataConfig, rank: int = 0, world_size: int = 1
-) -> list[CutSet]:
-    """This rank's batches for evaluation: over all ranks each cut once, nothing added, nothing dropped.
+def evaluation_batches(cuts: CutSet | Iterable[Cut], config: DataConfig, ranks: int = 1) -> list[CutSet]:
+    """The batches of an evaluation, the longest utterances first: each cut once, nothing added, nothing dropped.
 
-    The longest cuts are dealt first, each to the rank that has the least audio so far.
+    For several ranks, which take them as they come free, they shrink towards the end, so that all end together: none
+    has more than a quarter of what a rank's share of the rest is.
     """
-    loads = [(0.0, index) for index in range(world_size)]
-    mine: list[Cut] = []
-    for cut in sorted(listed(cuts), key=lambda cut: (-cut.duration, cut.id)):
-        load, index = heapq.heappop(loads)
-        heapq.heappush(loads, (load + cut.duration, index))
-        if index == rank:
-            mine.append(cut)
-    batches: list[list[Cut]] = []
-    for cut in mine:  # the first cut of a batch is its longest
-        fits = batches and (len(batches[-1]) + 1) * batches[-1][0].duration <= config.max_batch_s
+    ordered = sorted(listed(cuts), key=lambda cut: (-cut.duration, cut.id))
+    rest_s = sum(cut.duration for cut in ordered)
+    batches, limit_s = list[list[Cut]](), 0.0
+    for cut in ordered:  # the first cut of a batch is its longest
+        fits = batches and (len(batches[-1]) + 1) * batches[-1][0].duration <= limit_s
         if fits and len(batches[-1]) < config.max_batch_utterances:
             batches[-1].append(cut)
         else:
+            limit_s = config.max_batch_s if ranks == 1 else min(config.max_batch_s, rest_s / (4 * ranks))
             batches.append([cut])
+        rest_s -= cut.duration
     return [CutSet.from_cuts(batch) for batch in batches]

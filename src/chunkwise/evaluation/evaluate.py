@@ -1,16 +1,18 @@
 """Evaluation of a recogniser over a set of utterances, on one rank or on all, with one result.
 
-Utterances are dealt to ranks without padding, dropping or duplication; each rank counts errors as integers, the
-World adds them, and only then is anything divided. So a result depends neither on the number of ranks nor on the
-batches. Validation during training and `chunkwise-evaluate` both come through here.
+Utterances are dealt to ranks without padding, dropping or duplication: the longest first, each batch to the rank that
+comes free, so that what is balanced is what decoding costs. Each rank counts errors as integers, the World adds them,
+and only then is anything divided. So a result depends neither on the number of ranks nor on the batches. Validation
+during training and `chunkwise-evaluate` both come through here.
 """
 
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from lhotse import CutSet
+from lhotse.cut import Cut
 
 from chunkwise.data.corpora.config import DataConfig
 from chunkwise.data.loading import BadAudio, SpeechDataset, listed, load_batches
@@ -62,9 +64,8 @@ def evaluate_contexts(
     dataset = SpeechDataset(recogniser.tokenizer, rate_hz, BadAudio.refuse)
     scorer = Scorer(recogniser, contexts, config, by_id, loss)
     try:
-        dealt = _deal(CutSet.from_cuts(cut for cut in listed(cuts) if cut.id not in done), config, world)
-        for number, batch in enumerate(load_batches(dataset, dealt), start=1):
-            world.sign(f"decoding batch {number} of {len(dealt)}")
+        dealt = _deal([cut for cut in listed(cuts) if cut.id not in done], config, world)
+        for batch in load_batches(dataset, dealt):
             counted = scorer.score(batch.to(world.device))
             for tally, part in zip(tallies, counted, strict=True):
                 tally.include(part)
@@ -99,17 +100,19 @@ def _agree_on_cuts(ids: list[str], world: World) -> None:
         raise ValueError("the ranks were given different utterances to evaluate; give every rank the same cuts")
 
 
-def _deal(cuts: CutSet, config: EvalConfig, world: World) -> list[CutSet]:
-    """This rank's batches."""
+def _deal(cuts: Sequence[Cut], config: EvalConfig, world: World) -> Iterator[CutSet]:
+    """The batches that this rank is to decode; of a sharded evaluation, each rank takes the next as it comes free."""
+    batching = DataConfig(max_batch_s=config.max_batch_s, max_batch_utterances=config.max_batch_utterances)
     match config.kind:
         case EvalKind.sharded:
-            rank, size = world.rank, world.size
-        case EvalKind.single if world.is_main:
-            rank, size = 0, 1
+            batches = evaluation_batches(cuts, batching, world.size)
+            numbers = world.deal(len(batches))
         case EvalKind.single:
-            return []
-    batching = DataConfig(max_batch_s=config.max_batch_s, max_batch_utterances=config.max_batch_utterances)
-    return evaluation_batches(cuts, batching, rank, size)
+            batches = evaluation_batches(cuts, batching)
+            numbers = range(len(batches)) if world.is_main else ()
+    for number in numbers:
+        world.sign(f"decoding batch {number + 1} of {len(batches)}")
+        yield batches[number]
 
 
 def _fail_together(failures: list[ValueError], world: World) -> None:

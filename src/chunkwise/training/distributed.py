@@ -102,6 +102,18 @@ class World:
             distributed.broadcast(encoded, src=0)
         return _decode(encoded)
 
+    def deal(self, count: int) -> Iterator[int]:
+        """The numbers from 0 to `count` that fall to this rank: each to the rank that first asks for it.
+
+        Every rank calls this, and takes what it does not get from the others as done.
+        """
+        if self.roll is None:
+            yield from range(count)
+            return
+        pile = self.roll.new_pile()
+        while (number := self._draw(self.roll, pile)) < count:
+            yield number
+
     def sign(self, doing: str) -> None:
         """Say what this rank does from now on; who waits for it hears this: `decoding batch 3 of 7`."""
         if self.roll is not None:
@@ -148,6 +160,12 @@ class World:
                 if values.is_cuda:
                     torch.cuda.synchronize()  # here is where the others are waited for, and nowhere unnamed
         return values
+
+    def _draw(self, roll: RollCall, pile: str) -> int:
+        try:
+            return roll.draw(pile)
+        except RuntimeError as error:
+            raise (roll.absence() or error) from error
 
     def _meeting(self) -> AbstractContextManager[None]:
         """Around what all ranks do together."""

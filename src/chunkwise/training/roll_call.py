@@ -26,6 +26,10 @@ class Store(Protocol):
         """The value under a key."""
         ...
 
+    def add(self, key: str, amount: int, /) -> int:
+        """Add to the number under a key, which begins at 0; returns the sum."""
+        ...
+
     def check(self, keys: list[str], /) -> bool:
         """Whether all keys have a value."""
         ...
@@ -69,6 +73,7 @@ class RollCall:
         self.rank, self.size = rank, size
         self._store, self._beat_s, self._patience_s, self._say = store, beat_s, patience_s, say
         self._beat, self._meeting, self._doing = 0, 0, "starting"
+        self._piles = 0
         self._waiting_since: Seconds | None = None
         self._heard: dict[int, tuple[int, Seconds]] = {}  # each rank's beat, and when it was new
         self._lock = threading.Lock()  # of the store
@@ -89,6 +94,16 @@ class RollCall:
     def end_meeting(self) -> None:
         """The meeting is over."""
         self._waiting_since = None
+
+    def new_pile(self) -> str:
+        """The name of a pile of numbers from which the ranks draw; each rank asks for the same piles in one order."""
+        self._piles += 1
+        return f"pile/{self._piles}"
+
+    def draw(self, pile: str) -> int:
+        """The next number of a pile, from 0, that no rank has drawn."""
+        with self._lock:
+            return self._store.add(pile, 1) - 1
 
     def absence(self) -> RankError | None:
         """After a meeting that failed: who has ended, hangs or has not come; `None` where nobody is missing."""
