@@ -161,7 +161,8 @@ def run(
         checkpoint = load_newest(checkpoints.folder, log.say)
         assert checkpoint is not None
         state, _ = restore_training(checkpoint, parts.objective, parts.optimizer, parts.precision, world.size)
-        take_back(folder / METRICS, state.step)
+        if world.is_main:  # the other ranks have no log
+            take_back(folder / METRICS, state.step)
     batches = poisoned(stream(state.position, world), set(bad))
     state = train(config, parts, batches, validate or worsening(), Outputs(log, checkpoints), state)
     return state, parts.objective.state_dict()
